@@ -12,7 +12,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,14 +31,15 @@ LOCK_WAIT_SECONDS = 60.0
 
 
 class Stack:
-    """The services that ``settings`` names no URL for. ``durable=False``: no fsync, for throw-away data."""
+    """The services among ``only`` that ``settings`` names no URL for. ``durable=False``: no fsync, throw-away data."""
 
-    def __init__(self, settings: Settings, *, durable: bool = True) -> None:
+    def __init__(self, settings: Settings, *, durable: bool = True, only: Sequence[str] = SERVICE_SETTINGS) -> None:
         self.settings = settings
         self.data_dir = settings.data_dir.expanduser().resolve()
         self.children: dict[str, Child] = {}
         self._urls: dict[str, str] = {}
         self._durable = durable
+        self._only = tuple(only)
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
@@ -111,7 +112,8 @@ class Stack:
             Valkey(directory=self.data_dir / "memory", port=memory, setting="memory_url"),
             Postgres(directory=self.data_dir / "postgres", port=postgres, durable=self._durable),
         )
-        return (service for service in services if not getattr(self.settings, service.setting))
+        wanted = (service for service in services if service.setting in self._only)
+        return (service for service in wanted if not getattr(self.settings, service.setting))
 
 
 def migrate(url: str) -> None:

@@ -1,0 +1,53 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run demo test test-setup lint bench faults test-llm clean
+
+help: ## Show these targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-local: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e ".[local]"
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e ".[local,test,gpu]"
+	@touch $@ $(VENV)/.installed-local
+
+setup: $(VENV)/.installed-local ## Create the virtual environment with what running needs
+
+test-setup: $(VENV)/.installed-test
+
+run: setup ## Start everything on this machine with the demo documents; Ctrl-C stops it
+	@exec $(BIN)/wellhead up --demo
+
+demo: setup ## Start in a throw-away directory, look three things up, stop
+	@directory=$$(mktemp -d) && trap 'rm -rf "$$directory"' EXIT && \
+	WELLHEAD_API_PORT=0 WELLHEAD_FLOWER_PORT=0 $(BIN)/wellhead up --demo --exit-after-demo --data-dir "$$directory"
+
+test: test-setup ## Run the whole suite against real services (PYTEST_ARGS=… for a part of it)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: test-setup ## Check style, types and import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: test-setup ## Measure over whole corpora (minutes)
+	$(BIN)/python -m ops.bench.ingest
+
+faults: test-setup ## Kill, freeze and flush parts under load
+	@$(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
+
+test-llm: test-setup ## The tests that talk to a real LLM endpoint (WELLHEAD_LLM_BASE_URL)
+	@$(BIN)/python -m pytest -m llm $(PYTEST_ARGS)
+
+clean: ## Remove caches and the virtual environment; never data
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
