@@ -115,3 +115,49 @@ class VersionText:
         if self.events is None:
             return self.body or ""
         return "\n\n".join(t for t in (e.text for e in self.events) if t)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hashes:
+    """``text``: title and body or events. ``meta``: all the rest, which embeds nothing."""
+
+    text: str
+    meta: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Received:
+    """What became of one upload. ``changed`` is False when its text was that of the newest version."""
+
+    document: int
+    key: str
+    version: int
+    changed: bool
+    state: State
+    lane: Lane
+
+
+@dataclass(frozen=True, kw_only=True)
+class DocumentView:
+    """A document as ``GET`` shows it: ``state`` of the newest version, ``live_version`` of the served one."""
+
+    id: int
+    key: str
+    kind: Kind
+    version: int
+    state: State
+    live_version: int | None
+    fingerprint: str | None
+    domain: str
+    title: str
+    keywords: list[str]
+    summary: str
+    covers: list[str]
+    when_to_retrieve: str
+    source: str
+    revision: int | None
+    metadata: dict[str, Any]
+    writer: str | None
+    passages: int
+    error: str | None
+    updated_at: datetime

@@ -19,6 +19,7 @@ class Settings(BaseSettings):
     memory_url: str = ""
     milvus_uri: str = ""
     milvus_token: SecretStr = SecretStr("")
+    milvus_prefix: str = Field(default="wellhead", pattern=r"^[A-Za-z][A-Za-z0-9_]{0,31}$")
     api_url: str = ""
     api_host: str = "127.0.0.1"
     api_port: int = 8420
@@ -42,6 +43,8 @@ class Settings(BaseSettings):
     flip_grace_seconds: float = 10.0
     soak_seconds: float = 3600.0
     sweep_seconds: float = 5.0
+    heal_seconds: float = 20.0
+    drain_hard_seconds: float = Field(default=180.0, ge=35, description="A drain that hangs this long is killed.")
     pending_cap: int = Field(default=20_000, description="Pending passages of one tenant before back-pressure.")
 
     max_body_bytes: int = 20 * 1024 * 1024

@@ -1,0 +1,1 @@
+"""Alembic migrations: ``NNNN_verb_noun``, each with its way down."""

@@ -1,0 +1,106 @@
+"""One engine per process, one short transaction per call: no other module commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from pipeline.errors import InfrastructureDown
+
+# Prepare holds it shared, whoever adds or swaps a generation holds it exclusively.
+GENERATIONS_LOCK = 7_305_801
+
+
+def make_engine(url: str, pool_size: int = 10) -> Engine:
+    """Lazy: no socket before the first query. A forgotten transaction is ended by the server."""
+    return sa.create_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=pool_size,
+        pool_timeout=10,
+        pool_pre_ping=True,
+        connect_args={
+            "connect_timeout": 5,
+            "options": "-c statement_timeout=60000 -c idle_in_transaction_session_timeout=60000 -c lock_timeout=30000",
+        },
+    )
+
+
+class Ledger:
+    """The base of every ledger: an engine and the one way to run a transaction on it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        """Commits on leaving, rolls back on an exception; a lost server becomes InfrastructureDown."""
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except (OperationalError, InterfaceError, PoolTimeout) as error:
+            raise InfrastructureDown(f"PostgreSQL: {_first_line(error)}", part="postgresql") from error
+        except DBAPIError as error:
+            if error.connection_invalidated:
+                raise InfrastructureDown(f"PostgreSQL: {_first_line(error)}", part="postgresql") from error
+            raise
+
+
+def rows(connection: Connection, sql: str, **values: Any) -> list[dict[str, Any]]:
+    """The result of one statement as a list of dicts."""
+    return [dict(row) for row in connection.execute(sa.text(sql), values).mappings()]
+
+
+def one(connection: Connection, sql: str, **values: Any) -> dict[str, Any] | None:
+    """The first row of the result, or None."""
+    row = connection.execute(sa.text(sql), values).mappings().first()
+    return None if row is None else dict(row)
+
+
+def run(connection: Connection, sql: str, **values: Any) -> int:
+    """Runs a statement and says how many rows it touched."""
+    return int(connection.execute(sa.text(sql), values).rowcount)
+
+
+def run_many(connection: Connection, sql: str, values: list[Mapping[str, Any]]) -> None:
+    """Runs a statement once per set of values."""
+    if values:
+        connection.execute(sa.text(sql), values)
+
+
+def scalar(connection: Connection, sql: str, **values: Any) -> Any:
+    """The first column of the first row, or None."""
+    return connection.execute(sa.text(sql), values).scalar()
+
+
+def count_event(connection: Connection, name: str, amount: int = 1) -> None:
+    """Adds to a counter that /metrics shows."""
+    if amount:
+        run(
+            connection,
+            "INSERT INTO counter (name, value) VALUES (:name, :amount)"
+            " ON CONFLICT (name) DO UPDATE SET value = counter.value + excluded.value",
+            name=name,
+            amount=amount,
+        )
+
+
+def bump(connection: Connection, tenant: str, name: str) -> None:
+    """Tells the API processes that what they cache under ``name`` (l0, map) has changed."""
+    run(
+        connection,
+        "INSERT INTO change_counter (tenant, name, value) VALUES (:tenant, :name, 1)"
+        " ON CONFLICT (tenant, name) DO UPDATE SET value = change_counter.value + 1",
+        tenant=tenant,
+        name=name,
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,102 @@
+"""The flip: the moment a version becomes the one that serves."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from pipeline.adapters.ledger.connection import bump, one, run
+from pipeline.adapters.ledger.documents import queue_prepare
+
+
+def flip_row(connection: Connection, generation: int, document: int, version: int, grace: float = 10.0) -> bool:
+    """Makes ``version`` live in one generation if it still is its complete target.
+
+    The caller holds the document row's lock. The version before stays acceptable for ``grace`` seconds, because
+    Milvus serves bounded-stale reads; its keys go to the trash then. The one before that goes at once.
+    """
+    row = one(
+        connection,
+        "SELECT * FROM embedding WHERE generation = :generation AND document = :document FOR UPDATE",
+        generation=generation,
+        document=document,
+    )
+    if row is None or row["target_version"] != version or row["done"] != row["total"] or row["live_version"] == version:
+        return False
+    if row["live_version"] is not None and row["live_total"]:
+        run(
+            connection,
+            "INSERT INTO vector_trash (generation, document, version, total, due) VALUES (:generation, :document,"
+            " :version, :total, clock_timestamp() + make_interval(secs => :grace))",
+            generation=generation,
+            document=document,
+            version=row["live_version"],
+            total=row["live_total"],
+            # A lookup that took its candidates just before the grace ended still needs the vectors' payload.
+            grace=2 * grace,
+        )
+    run(
+        connection,
+        "UPDATE embedding SET prev_version = live_version, prev_total = live_total, live_version = target_version,"
+        " live_total = total, live_tokens = tokens, flipped_at = clock_timestamp()"
+        " WHERE generation = :generation AND document = :document",
+        generation=generation,
+        document=document,
+    )
+    run(
+        connection,
+        "DELETE FROM passage WHERE generation = :generation AND document = :document AND version <= :version",
+        generation=generation,
+        document=document,
+        version=version,
+    )
+    _log_flip(connection, generation, document, version)
+    _forget_texts(connection, document)
+    newest = one(connection, "SELECT id, tenant, version, deleted_version FROM document WHERE id = :id", id=document)
+    assert newest is not None
+    if newest["version"] > version and newest["deleted_version"] != newest["version"]:
+        requeue(connection, document)
+    bump(connection, newest["tenant"], "l0")
+    return True
+
+
+def requeue(connection: Connection, document: int) -> None:
+    """The newest version waited while another was in flight: its turn now, in the lane it came in."""
+    queue_prepare(
+        connection,
+        "SELECT d.id, d.tenant FROM document d WHERE d.id = :document",
+        0,
+        document=document,
+    )
+    run(
+        connection,
+        "UPDATE prepare_job j SET lane = v.lane FROM document d JOIN document_version v ON v.document = d.id"
+        " AND v.version = d.version WHERE j.document = d.id AND d.id = :document",
+        document=document,
+    )
+
+
+def _forget_texts(connection: Connection, document: int) -> None:
+    """Drops version texts that no generation serves or builds any more."""
+    run(
+        connection,
+        "DELETE FROM document_version v WHERE v.document = :document AND v.version < ("
+        " SELECT least(min(d.version), min(least(coalesce(e.live_version, d.version),"
+        " coalesce(e.prev_version, d.version), coalesce(e.target_version, d.version))))"
+        " FROM document d LEFT JOIN embedding e ON e.document = d.id WHERE d.id = :document)",
+        document=document,
+    )
+
+
+def _log_flip(connection: Connection, generation: int, document: int, version: int) -> None:
+    run(
+        connection,
+        "INSERT INTO flip_log (lane, seconds) SELECT v.lane, extract(epoch FROM clock_timestamp() - v.created_at)"
+        " FROM document_version v JOIN generation g ON g.id = :generation AND g.status = 'serving'"
+        " WHERE v.document = :document AND v.version = :version"
+        # A version that another generation served before was searchable long ago.
+        " AND NOT EXISTS (SELECT FROM embedding e WHERE e.document = v.document AND e.generation <> :generation"
+        " AND e.live_version >= v.version)",
+        generation=generation,
+        document=document,
+        version=version,
+    )

@@ -1,0 +1,166 @@
+"""The composition root: settings in, live parts out. Everything is built lazily, once per process."""
+
+from __future__ import annotations
+
+import threading
+from functools import cached_property
+
+from sqlalchemy import Engine
+
+from pipeline.adapters.ledger.connection import make_engine
+from pipeline.adapters.ledger.documents import DocumentLedger
+from pipeline.adapters.ledger.generations import GenerationLedger
+from pipeline.adapters.ledger.passages import PassageLedger
+from pipeline.adapters.ledger.preparing import PrepareLedger
+from pipeline.adapters.ledger.sweeping import JobLedger, SweepLedger
+from pipeline.breaker import Breaker
+from pipeline.embed import Drain, DrainLimits
+from pipeline.errors import PipelineError
+from pipeline.fingerprint import Space
+from pipeline.generation import SCHEMA_VERSION, Generation
+from pipeline.ports import Embedder, Tokenizer, VectorStore
+from pipeline.prepare import PrepareLimits
+from pipeline.rules import rule_name
+from pipeline.settings import Settings
+from pipeline.sweep import SweepLimits
+from pipeline.validation import Limits
+
+
+class Parts:
+    """One process's parts. Nothing connects or loads before it is used, so a fork or spawn is safe."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._embedders: dict[str, Embedder | None] = {}
+        self._lock = threading.Lock()
+
+    @cached_property
+    def engine(self) -> Engine:
+        return make_engine(self.settings.database_url, self.settings.database_pool)
+
+    @cached_property
+    def documents(self) -> DocumentLedger:
+        return DocumentLedger(self.engine)
+
+    @cached_property
+    def preparing(self) -> PrepareLedger:
+        return PrepareLedger(self.engine)
+
+    @cached_property
+    def passages(self) -> PassageLedger:
+        return PassageLedger(self.engine)
+
+    @cached_property
+    def generations(self) -> GenerationLedger:
+        return GenerationLedger(self.engine)
+
+    @cached_property
+    def sweeping(self) -> SweepLedger:
+        return SweepLedger(self.engine)
+
+    @cached_property
+    def jobs(self) -> JobLedger:
+        return JobLedger(self.engine)
+
+    @cached_property
+    def vectors(self) -> VectorStore:
+        from pipeline.adapters.milvus import MilvusVectors
+
+        return MilvusVectors(self.settings.milvus_uri, self.settings.milvus_token.get_secret_value())
+
+    @cached_property
+    def limits(self) -> Limits:
+        return Limits.from_settings(self.settings)
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """The configured one: what new vectors are made with."""
+        settings = self.settings
+        return make_embedder(settings, settings.embedder, settings.embed_model, settings.embed_dimension)
+
+    def embedder_for(self, space: Space) -> Embedder | None:
+        """The encoder of a space, loaded as its generation says; None when this process cannot produce it."""
+        with self._lock:
+            if space.name not in self._embedders:
+                self._embedders[space.name] = self._load(space)
+            return self._embedders[space.name]
+
+    def tokenizer_for(self, space: Space) -> Tokenizer | None:
+        """The tokenizer of a space; None when this process cannot produce it."""
+        embedder = self.embedder_for(space)
+        return None if embedder is None else embedder.tokenizer
+
+    def _load(self, space: Space) -> Embedder | None:
+        if self.embedder.space.name == space.name:
+            return self.embedder
+        try:
+            loaded = make_embedder(self.settings, space.embedder, space.model, space.dimension)
+        except (PipelineError, OSError, ImportError, ValueError):
+            return None
+        return loaded if loaded.space.name == space.name else None
+
+    @property
+    def rule(self) -> str:
+        """The text rule this code writes with."""
+        return rule_name(self.settings.passage_tokens)
+
+    def ensure_generation(self, *, force: bool = False) -> Generation | None:
+        """The generation of this process's fingerprint, with its collection; None when it was seen and dropped."""
+        generation = self.generations.ensure(
+            self.embedder.space, self.rule, SCHEMA_VERSION, self.settings.milvus_prefix, force=force
+        )
+        if generation is not None:
+            self.vectors.create(generation.spec)
+        return generation
+
+    def drain(self, breaker: Breaker) -> Drain:
+        """A drain loop over this process's encoders."""
+        s = self.settings
+        limits = DrainLimits(
+            batch_tokens=s.batch_tokens,
+            claim_seconds=s.claim_seconds,
+            claim_longest_seconds=s.claim_longest_seconds,
+            flip_grace_seconds=s.flip_grace_seconds,
+            retry_base_seconds=s.retry_base_seconds,
+            max_errors=s.max_errors,
+        )
+        return Drain(self.passages, self.passages, self.vectors, self.embedder_for, breaker, limits)
+
+    @property
+    def prepare_limits(self) -> PrepareLimits:
+        s = self.settings
+        return PrepareLimits(
+            claim_seconds=s.claim_seconds,
+            claim_longest_seconds=s.claim_longest_seconds,
+            retry_base_seconds=s.retry_base_seconds,
+            max_errors=s.max_errors,
+        )
+
+    @property
+    def sweep_limits(self) -> SweepLimits:
+        s = self.settings
+        return SweepLimits(
+            max_lapses=s.max_lapses,
+            claim_longest_seconds=s.claim_longest_seconds,
+            flip_grace_seconds=s.flip_grace_seconds,
+            pending_cap=s.pending_cap,
+        )
+
+
+def make_embedder(settings: Settings, kind: str, model: str, dimension: int | None) -> Embedder:
+    """Loads an encoder by kind and model; imports its library only here."""
+    if kind == "onnx":
+        from pipeline.adapters.onnx import OnnxEmbedder
+
+        path = settings.data_dir / "models" / model
+        return OnnxEmbedder(path, dimension=dimension, threads=settings.embed_threads)
+    if kind == "flagembedding":
+        from pipeline.adapters.flagembedding import FlagEmbeddingEmbedder
+
+        return FlagEmbeddingEmbedder(model, dimension=dimension)
+    raise PipelineError(f"WELLHEAD_EMBEDDER is {kind!r}; it must be 'onnx' or 'flagembedding'")
+
+
+def build(settings: Settings | None = None) -> Parts:
+    """The parts for these settings, or for those of the environment."""
+    return Parts(settings or Settings())

@@ -1,0 +1,52 @@
+"""What every task shares: the process's parts, the time budget, and an end to MemoryError."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from celery import Task
+
+from pipeline.breaker import Breaker
+from pipeline.errors import InfrastructureDown, OutOfMemory
+from pipeline.wiring import Parts, build
+
+log = logging.getLogger("wellhead.workers")
+
+
+@lru_cache(maxsize=1)
+def parts() -> Parts:
+    """This process's parts, built at the first task: after the spawn, never in the parent."""
+    return build()
+
+
+@lru_cache(maxsize=8)
+def breaker(name: str) -> Breaker:
+    """One breaker a process and purpose."""
+    return Breaker()
+
+
+def time_budget(seconds: float) -> Callable[[], bool]:
+    """``more_time()``: False once the budget is used up."""
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() < end
+
+
+class PipelineTask(Task):  # type: ignore[misc]  # Celery ships no types
+    """A wake-up: it does the work that rows describe, and its own failure loses nothing."""
+
+    abstract = True
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self.run(*args, **kwargs)
+        except InfrastructureDown as error:
+            # The rows were given back; the sweep rings again. Not a failure of the task.
+            log.warning("%s: %s", self.name, error)
+            return None
+        except MemoryError as error:
+            # A MemoryError that escapes ends the whole worker and is redelivered for ever.
+            raise OutOfMemory(f"{self.name} ran out of memory") from error

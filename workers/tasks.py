@@ -1,0 +1,59 @@
+"""The tasks: each one stage, a few lines, ids only."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from pipeline.generations import in_order
+from pipeline.prepare import prepare as prepare_stage
+from pipeline.sweep import heal as heal_stage
+from pipeline.sweep import long_jobs as long_jobs_stage
+from pipeline.sweep import sweep as sweep_stage
+from workers import enqueue
+from workers.base import PipelineTask, breaker, parts, time_budget
+from workers.queues import Queue
+
+
+@shared_task(base=PipelineTask, name="wellhead.prepare")
+def prepare() -> None:
+    """Cuts waiting documents into passages and rings the GPU queue."""
+    p = parts()
+    p.ensure_generation()
+    done = prepare_stage(
+        p.preparing, p.generations, p.tokenizer_for, p.prepare_limits, time_budget(p.settings.drain_seconds)
+    )
+    if done:
+        enqueue.drain(p.settings.broker_url)
+
+
+@shared_task(base=PipelineTask, name="wellhead.drain")
+def drain() -> None:
+    """Encodes waiting passages for at most the drain budget; rings again when work is left."""
+    p = parts()
+    p.ensure_generation()
+    written = p.drain(breaker("drain")).run(in_order(p.generations.active()), time_budget(p.settings.drain_seconds))
+    if written and p.sweeping.pending()[Queue.GPU]:
+        enqueue.drain(p.settings.broker_url)
+
+
+@shared_task(base=PipelineTask, name="wellhead.sweep")
+def sweep() -> None:
+    """Finds whatever was forgotten and rings the queues that have work."""
+    p = parts()
+    for task in sweep_stage(p.sweeping, p.generations, p.passages, p.vectors, p.sweep_limits):
+        enqueue.ring(p.settings.broker_url, task)
+
+
+@shared_task(base=PipelineTask, name="wellhead.long_jobs")
+def long_jobs() -> None:
+    """Takes fill, reconcile and drop jobs a few pages further."""
+    p = parts()
+    if long_jobs_stage(p.jobs, p.generations, p.sweep_limits, time_budget(p.settings.drain_seconds)):
+        enqueue.prepare(p.settings.broker_url)
+
+
+@shared_task(base=PipelineTask, name="wellhead.heal")
+def heal() -> None:
+    """Notices an emptied or missing collection and starts its rebuilding."""
+    p = parts()
+    heal_stage(p.generations, p.vectors)
