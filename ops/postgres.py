@@ -96,8 +96,15 @@ class Postgres:
             argv += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--locale-provider=builtin"]
             argv += ["--builtin-locale=C.UTF-8", "--no-instructions", *([] if self.durable else ["--no-sync"])]
             groups: list[str | int] | None = [] if account else None
-            done = subprocess.run(  # noqa: S603 - argv is made of constants and our own paths
-                argv, capture_output=True, text=True, cwd="/", user=account, group=account, extra_groups=groups
+            done = subprocess.run(
+                argv,
+                check=False,
+                capture_output=True,
+                text=True,
+                cwd="/",
+                user=account,
+                group=account,
+                extra_groups=groups,
             )
         if done.returncode:
             raise StackError(f"PostgreSQL's data directory {self.directory} cannot be made.", detail=done.stderr)
@@ -141,7 +148,7 @@ def _ensure_user() -> pwd.struct_passwd:
         return pwd.getpwnam(ACCOUNT)
     except KeyError:
         useradd = ["useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", ACCOUNT]
-        subprocess.run(useradd, check=True, capture_output=True)  # noqa: S603 - constants only
+        subprocess.run(useradd, check=True, capture_output=True)
         return pwd.getpwnam(ACCOUNT)
 
 

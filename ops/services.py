@@ -105,14 +105,14 @@ class MilvusLite:
     def command(self) -> Command:
         if importlib.util.find_spec("milvus_lite") is None:
             raise missing("milvus-lite", self.setting)
-        argv = (sys.executable, "-m", "milvus_lite", "server", "--data-dir", str(self.directory))
-        argv += ("--host", LOOPBACK, "--port", str(self.port))
+        server = (sys.executable, "-m", "milvus_lite", "server", "--data-dir", str(self.directory))
+        argv = (*server, "--host", LOOPBACK, "--port", str(self.port))
         # Its server closes its files on KeyboardInterrupt only.
         return Command(name="milvus", argv=argv, stop_signal=signal.SIGINT, grace_seconds=20.0)
 
     def ready(self) -> bool:
         """Asks its version over gRPC, without loading the whole client library."""
-        import grpc
+        import grpc  # type: ignore[import-untyped]
 
         with grpc.insecure_channel(f"{LOOPBACK}:{self.port}") as channel:
             call = channel.unary_unary("/milvus.proto.milvus.MilvusService/GetVersion")

@@ -65,7 +65,7 @@ class Child:
         parent, command = os.getpid(), self.command
         with self.log.open("ab") as log:
             try:
-                self._process = subprocess.Popen(  # noqa: S603 - argv comes from this package's own constants
+                self._process = subprocess.Popen(
                     command.argv,
                     env=self._env,
                     stdin=subprocess.DEVNULL,

