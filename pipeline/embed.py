@@ -14,7 +14,7 @@ from typing import Protocol
 
 from pipeline.breaker import Breaker
 from pipeline.documents import Lane
-from pipeline.encode import Encoded, encode_batch, reason
+from pipeline.encode import Encoded, encode_batch, encoder_answers, reason
 from pipeline.errors import CollectionGone, InfrastructureDown
 from pipeline.fingerprint import Space, passage_key
 from pipeline.generation import Generation
@@ -50,6 +50,7 @@ class Holds(Protocol):
     def extend(self, token: int, seconds: float) -> bool: ...
     def release(self, table: str, token: int, delay: float = 0.0) -> None: ...
     def finish_claim(self, token: int) -> None: ...
+    def note_probe(self, generation: int) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +180,9 @@ class Drain:
         for generation, embedder in mine:
             group = self._passages.claim_suspects(generation.id, *times)
             if group is not None:
+                # The probe is the other success that lets a lone item be blamed when nothing else is pending.
+                if encoder_answers(embedder):
+                    self._holds.note_probe(generation.id)
                 return self._open(group, generation, embedder)
         return None
 

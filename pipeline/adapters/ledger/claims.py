@@ -18,7 +18,7 @@ from pipeline.adapters.ledger.connection import Ledger, count_event, one, rows, 
 # rows of each. A window function over all pending rows takes 60 times as long and refuses FOR UPDATE.
 _FAIR = """
 WITH RECURSIVE waiting (tenant) AS (
-    (SELECT tenant FROM {table} WHERE {pending} ORDER BY tenant LIMIT 1)
+    (SELECT w.tenant FROM {table} w WHERE {pending} ORDER BY w.tenant LIMIT 1)
     UNION ALL
     SELECT (SELECT w.tenant FROM {table} w WHERE {pending} AND w.tenant > waiting.tenant ORDER BY w.tenant LIMIT 1)
     FROM waiting WHERE waiting.tenant IS NOT NULL
@@ -62,6 +62,16 @@ class Claims(Ledger):
                 delay=delay,
             )
             run(connection, "DELETE FROM claim WHERE token = :token", token=token)
+
+    def note_probe(self, generation: int) -> None:
+        """Records that the encoder answered a probe: whoever kills workers now does it alone."""
+        with self._transaction() as connection:
+            run(
+                connection,
+                "INSERT INTO embed_log (generation, lane, passages, copied, tokens, slots, seconds)"
+                " VALUES (:generation, 0, 0, 0, 0, 0, 0)",
+                generation=generation,
+            )
 
     def finish_claim(self, token: int) -> None:
         """Forgets a claim whose rows were all dealt with."""

@@ -1,0 +1,9 @@
+"""The suite's fixtures: real services started once per session, a fresh database per test."""
+
+from __future__ import annotations
+
+pytest_plugins = [
+    "tests.plugins.services",
+    "tests.plugins.models",
+    "tests.plugins.parts",
+]
