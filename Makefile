@@ -28,8 +28,7 @@ run: setup ## Start everything on this machine with the demo documents; Ctrl-C s
 	@exec $(BIN)/wellhead up --demo
 
 demo: setup ## Start in a throw-away directory, look three things up, stop
-	@directory=$$(mktemp -d) && trap 'rm -rf "$$directory"' EXIT && \
-	WELLHEAD_API_PORT=0 WELLHEAD_FLOWER_PORT=0 $(BIN)/wellhead up --demo --exit-after-demo --data-dir "$$directory"
+	@exec $(BIN)/python -m ops.demo_run
 
 test: test-setup ## Run the whole suite against real services (PYTEST_ARGS=… for a part of it)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

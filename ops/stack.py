@@ -149,7 +149,7 @@ def find(data_dir: Path) -> dict[str, Any] | None:
         info = json.loads(_info_file(data_dir).read_text())
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return info if isinstance(info, dict) and _alive(int(info["pid"])) else None
+    return info if isinstance(info, dict) and _alive(int(info["pid"])) and _locked(data_dir) else None
 
 
 def forget(data_dir: Path) -> None:
@@ -206,6 +206,18 @@ def _lock(data_dir: Path) -> int:
             who = f"a running stack (pid {pid})" if _alive(pid) else "the processes of a stack that was killed"
             raise StackError(f"The data directory {data_dir} is in use by {who}: stop it or choose another.")
         time.sleep(0.2)
+
+
+def _locked(data_dir: Path) -> bool:
+    """Whether anybody holds the lock: after a restart of the machine the old pid may be somebody else's."""
+    try:
+        with (data_dir / "lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
 
 
 def _alive(pid: int) -> bool:

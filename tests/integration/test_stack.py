@@ -188,6 +188,9 @@ def test_stack_json_is_private_and_found_only_while_its_process_lives(data_dir: 
         gone.wait()
         (data_dir / "stack.json").write_text(json.dumps({**info, "pid": gone.pid}))
         assert find(data_dir) is None
+        publish(stack, api="http://127.0.0.1:1", flower="http://127.0.0.1:2")
+    assert (data_dir / "stack.json").exists()
+    assert find(data_dir) is None, "the number may be alive, but nobody holds the lock"
 
 
 def test_a_free_port_is_free_and_a_taken_one_names_its_holder(data_dir: Path) -> None:
