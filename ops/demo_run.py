@@ -59,8 +59,14 @@ def demo_documents() -> list[dict[str, Any]]:
 
 def _load(client: httpx.Client, documents: list[dict[str, Any]], console: Console) -> None:
     lines = "".join(json.dumps(document, ensure_ascii=False) + "\n" for document in documents)
-    headers = {"Content-Type": "application/x-ndjson"}
-    client.post("/v1/documents:batch", content=lines.encode(), headers=headers).raise_for_status()
+    headers = {"Content-Type": "application/x-ndjson", "Accept": "application/json"}
+    answer = client.post("/v1/documents:batch", content=lines.encode(), headers=headers)
+    summary = answer.raise_for_status().json()
+    if summary["failed"]:
+        problem = summary["problems"][0]
+        raise StackError(f"The demo document {problem['key']} is refused: {problem['detail']}.")
+    told = f"{summary['documents']} demo documents: {summary['changed']} to embed, {summary['unchanged']} unchanged."
+    console.print(told, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("Demo documents searchable", total=len(documents))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -64,7 +64,7 @@ def _run(stack: Stack, app: list[Child], say: Say, on_ready: OnReady | None) -> 
         app.append(child)
         child.start()
     api = f"http://{_reachable(settings.api_host)}:{settings.api_port}"
-    wait_ready(app[0], lambda: _answers(f"{api}/readyz"), seconds=90.0)
+    wait_ready(app[0], lambda: _is_ready(f"{api}/readyz"), seconds=90.0)
     info = publish(stack, api=api, flower=f"http://{LOOPBACK}:{settings.flower_port}")
     supervisor = Supervisor([*stack.children.values(), *app], say=say)
     return _watch(supervisor, _Work(on_ready, info))
@@ -174,11 +174,12 @@ def _reachable(host: str) -> str:
     return wildcard.get(host, f"[{host}]" if ":" in host else host)
 
 
-def _answers(url: str) -> bool:
+def _is_ready(url: str) -> bool:
+    """Ready, and no part still loading: the first question is answered by the encoder, not in spite of it."""
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - our own http URL
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
+            return "loading" not in json.load(answer)["parts"].values()
+    except OSError:
         return False
 
 

@@ -25,8 +25,13 @@ while True:
 API = """
 import http.server, os, signal, sys
 class Handler(http.server.BaseHTTPRequestHandler):
+    asked = False
     def do_GET(self):
-        self.send_response(200); self.send_header("Content-Length", "0"); self.end_headers()
+        loading = b'{"parts": {"encoder": "loading"}}'
+        ready = b'{"parts": {"encoder": "ok"}}'
+        body, Handler.asked = (ready, True) if Handler.asked else (loading, True)
+        self.send_response(200); self.send_header("Content-Length", str(len(body))); self.end_headers()
+        self.wfile.write(body)
 def stop(*_):
     with open(sys.argv[2], "a") as order:
         order.write(sys.argv[1] + "\\n")
