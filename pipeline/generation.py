@@ -26,7 +26,10 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """One row of the ``generation`` table. ``emptied_at``: its collection was lost and is being rebuilt."""
+    """One row of the ``generation`` table. ``emptied_at``: its collection was lost and is being rebuilt.
+
+    ``closing``: its last laggards are embedded in the live lane.
+    """
 
     id: int
     fingerprint: str
@@ -36,6 +39,7 @@ class Generation:
     collection: str
     status: Status
     held: str | None = None
+    closing: bool = False
     calibration: int | None = None
     emptied_at: datetime | None = None
     recall_check: dict[str, Any] | None = None
@@ -50,3 +54,19 @@ class Generation:
             sparse=self.space.sparse,
             schema_version=self.schema_version,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage:
+    """How much of the corpus one generation serves. ``documents_done`` are served in their newest version."""
+
+    documents_done: int
+    documents_eligible: int
+    parked: int
+    tokens_done: int
+    tokens_total: int
+
+    @property
+    def share(self) -> float:
+        """Of the eligible documents; 1.0 when there are none."""
+        return self.documents_done / self.documents_eligible if self.documents_eligible else 1.0

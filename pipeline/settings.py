@@ -21,6 +21,7 @@ class Settings(BaseSettings):
     milvus_token: SecretStr = SecretStr("")
     milvus_prefix: str = Field(default="wellhead", pattern=r"^[A-Za-z][A-Za-z0-9_]{0,31}$")
     api_url: str = ""
+    api_key: SecretStr = Field(default=SecretStr(""), description="What the command line sends to the API.")
     api_host: str = "127.0.0.1"
     api_port: int = 8420
     flower_port: int = 8421
@@ -42,6 +43,8 @@ class Settings(BaseSettings):
     retry_base_seconds: float = 5.0
     flip_grace_seconds: float = 10.0
     soak_seconds: float = 3600.0
+    quiet_seconds: float = Field(default=960.0, ge=0, description="Between retiring and dropping a collection.")
+    min_self_retrieval: float = 0.7
     sweep_seconds: float = 5.0
     heal_seconds: float = 20.0
     drain_hard_seconds: float = Field(default=180.0, ge=35, description="A drain that hangs this long is killed.")
@@ -69,5 +72,15 @@ class Settings(BaseSettings):
     llm_timeout_seconds: float = 60.0
     llm_calls_per_hour: int = 600
     llm_tokens_per_day: int = 2_000_000
+    llm_window_tokens: int = Field(default=8192, ge=2048, description="The model's context window.")
+    llm_prompt_tokens: int = Field(default=6000, ge=256, description="The most tokens of documents in one prompt.")
+    llm_reply_tokens: int = Field(default=800, ge=128)
+    llm_refresh_per_hour: int = Field(default=120, ge=0, description="Pace of rewriting stale summaries.")
+    llm_domain_quiet_seconds: float = Field(default=10.0, description="A domain this long unchanged is summarised.")
+    llm_domain_wait_seconds: float = Field(default=300.0, description="A change waits at most this long.")
+    llm_domain_calls: int = Field(default=3, ge=1, description="LLM calls of one domain within the longest wait.")
+    llm_price_in: float = Field(default=0.0, description="Price of a million prompt tokens.")
+    llm_price_out: float = Field(default=0.0, description="Price of a million reply tokens.")
+    map_tokens: int = Field(default=8000, ge=500, description="The most tokens of one tenant's knowledge map.")
 
     database_pool: int = 10

@@ -54,6 +54,7 @@ def sweep(
         except CollectionGone:
             continue  # the heal tick makes it again and embeds everything
     sweeping.requeue_forgotten()
+    generations.rebuilt()
     empty_trash(sweeping, store, active, limits.claim_longest_seconds)
     return [_TASK_OF[queue] for queue, count in sweeping.pending().items() if count]
 

@@ -26,7 +26,7 @@ def check_vectors(embeddings: Embeddings, count: int, dimension: int) -> list[st
     finite = np.isfinite(dense).all(axis=1)
     with np.errstate(invalid="ignore"):
         unit = np.abs(np.linalg.norm(dense, axis=1) - 1.0) <= NORM_TOLERANCE
-    return [_verdict(bool(f), bool(u)) for f, u in zip(finite, unit, strict=True)]
+    return [_verdict(bool(finite[i]), bool(unit[i])) for i in range(count)]
 
 
 def _verdict(finite: bool, unit: bool) -> str | None:

@@ -10,14 +10,19 @@ from sqlalchemy import Engine
 from pipeline.adapters.ledger.connection import make_engine
 from pipeline.adapters.ledger.documents import DocumentLedger
 from pipeline.adapters.ledger.generations import GenerationLedger
+from pipeline.adapters.ledger.idempotency import IdempotencyLedger
+from pipeline.adapters.ledger.keys import KeyLedger
 from pipeline.adapters.ledger.passages import PassageLedger
 from pipeline.adapters.ledger.preparing import PrepareLedger
+from pipeline.adapters.ledger.status import StatusLedger
+from pipeline.adapters.ledger.swaps import SwapLedger
 from pipeline.adapters.ledger.sweeping import JobLedger, SweepLedger
 from pipeline.breaker import Breaker
 from pipeline.embed import Drain, DrainLimits
 from pipeline.errors import PipelineError
 from pipeline.fingerprint import Space
 from pipeline.generation import SCHEMA_VERSION, Generation
+from pipeline.generations import SwapLimits
 from pipeline.ports import Embedder, Tokenizer, VectorStore
 from pipeline.prepare import PrepareLimits
 from pipeline.rules import rule_name
@@ -61,6 +66,22 @@ class Parts:
     @cached_property
     def jobs(self) -> JobLedger:
         return JobLedger(self.engine)
+
+    @cached_property
+    def keys(self) -> KeyLedger:
+        return KeyLedger(self.engine)
+
+    @cached_property
+    def idempotency(self) -> IdempotencyLedger:
+        return IdempotencyLedger(self.engine)
+
+    @cached_property
+    def status(self) -> StatusLedger:
+        return StatusLedger(self.engine)
+
+    @cached_property
+    def swaps(self) -> SwapLedger:
+        return SwapLedger(self.engine)
 
     @cached_property
     def vectors(self) -> VectorStore:
@@ -134,6 +155,13 @@ class Parts:
             claim_longest_seconds=s.claim_longest_seconds,
             retry_base_seconds=s.retry_base_seconds,
             max_errors=s.max_errors,
+        )
+
+    @property
+    def swap_limits(self) -> SwapLimits:
+        s = self.settings
+        return SwapLimits(
+            soak_seconds=s.soak_seconds, quiet_seconds=s.quiet_seconds, min_self_retrieval=s.min_self_retrieval
         )
 
     @property

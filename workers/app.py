@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from celery import Celery
-from kombu import Queue as KombuQueue
+from kombu.entity import Queue as KombuQueue
 
 from pipeline.settings import Settings
 from workers.queues import ROUTES, Queue

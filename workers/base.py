@@ -23,8 +23,14 @@ def parts() -> Parts:
     return build()
 
 
+@lru_cache(maxsize=1)
+def ready() -> None:
+    """This process's generation and its collection exist: asked of the servers once, not at every wake-up."""
+    parts().ensure_generation()
+
+
 @lru_cache(maxsize=8)
-def breaker(name: str) -> Breaker:
+def breaker(_purpose: str) -> Breaker:
     """One breaker a process and purpose."""
     return Breaker()
 
@@ -35,7 +41,7 @@ def time_budget(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() < end
 
 
-class PipelineTask(Task):  # type: ignore[misc]  # Celery ships no types
+class PipelineTask(Task):
     """A wake-up: it does the work that rows describe, and its own failure loses nothing."""
 
     abstract = True

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from pipeline.generations import in_order
+from pipeline.generations import in_order, retire_old, run_check, try_swap
 from pipeline.prepare import prepare as prepare_stage
 from pipeline.sweep import heal as heal_stage
 from pipeline.sweep import long_jobs as long_jobs_stage
 from pipeline.sweep import sweep as sweep_stage
 from workers import enqueue
-from workers.base import PipelineTask, breaker, parts, time_budget
+from workers.base import PipelineTask, breaker, parts, ready, time_budget
 from workers.queues import Queue
 
 
@@ -18,7 +18,7 @@ from workers.queues import Queue
 def prepare() -> None:
     """Cuts waiting documents into passages and rings the GPU queue."""
     p = parts()
-    p.ensure_generation()
+    ready()
     done = prepare_stage(
         p.preparing, p.generations, p.tokenizer_for, p.prepare_limits, time_budget(p.settings.drain_seconds)
     )
@@ -30,7 +30,7 @@ def prepare() -> None:
 def drain() -> None:
     """Encodes waiting passages for at most the drain budget; rings again when work is left."""
     p = parts()
-    p.ensure_generation()
+    ready()
     written = p.drain(breaker("drain")).run(in_order(p.generations.active()), time_budget(p.settings.drain_seconds))
     if written and p.sweeping.pending()[Queue.GPU]:
         enqueue.drain(p.settings.broker_url)
@@ -50,6 +50,17 @@ def long_jobs() -> None:
     p = parts()
     if long_jobs_stage(p.jobs, p.generations, p.sweep_limits, time_budget(p.settings.drain_seconds)):
         enqueue.prepare(p.settings.broker_url)
+    _, check_wanted = try_swap(p.generations, p.swaps, p.vectors, p.swap_limits)
+    if check_wanted:
+        enqueue.ring(p.settings.broker_url, "wellhead.check_recall")
+    retire_old(p.generations, p.swaps, p.vectors, p.swap_limits)
+
+
+@shared_task(base=PipelineTask, name="wellhead.check_recall")
+def check_recall() -> None:
+    """Compares the building generation with the serving one; on the GPU queue, where the encoders are."""
+    p = parts()
+    run_check(p.generations, p.swaps, p.vectors, p.embedder_for, p.swap_limits)
 
 
 @shared_task(base=PipelineTask, name="wellhead.heal")

@@ -164,7 +164,7 @@ def upgrade() -> None:
     sa.Column('held', sa.Text(), nullable=True),
     sa.Column('recall_check', postgresql.JSONB(astext_type=sa.Text()), nullable=True),
     sa.Column('calibration', sa.BigInteger(), nullable=True),
-    sa.Column('retries', sa.Integer(), server_default=sa.text('0'), nullable=False),
+    sa.Column('closing', sa.Boolean(), server_default=sa.text('false'), nullable=False),
     sa.Column('emptied_at', sa.DateTime(timezone=True), nullable=True),
     sa.Column('created_at', sa.DateTime(timezone=True), server_default=sa.text('clock_timestamp()'), nullable=False),
     sa.Column('serving_at', sa.DateTime(timezone=True), nullable=True),

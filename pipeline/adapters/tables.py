@@ -7,6 +7,8 @@ exist only while there is work. Every scan that repeats has a partial index.
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
     ARRAY,
     REAL,
@@ -47,7 +49,7 @@ def _now() -> TextClause:
     return text("clock_timestamp()")
 
 
-def _at(name: str, *, nullable: bool = True, default: bool = False) -> Column[object]:
+def _at(name: str, *, nullable: bool = True, default: bool = False) -> Column[Any]:
     return Column(name, DateTime(timezone=True), nullable=nullable, server_default=_now() if default else None)
 
 
@@ -55,7 +57,7 @@ def _id() -> Column[int]:
     return Column("id", BigInteger, Identity(), primary_key=True)
 
 
-def _texts(name: str) -> Column[object]:
+def _texts(name: str) -> Column[Any]:
     return Column(name, ARRAY(Text), nullable=False, server_default=text("'{}'"))
 
 
@@ -63,11 +65,11 @@ def _text(name: str, default: str = "") -> Column[str]:
     return Column(name, Text, nullable=False, server_default=text(f"'{default}'"))
 
 
-def _int(name: str, default: int = 0) -> Column[int]:
+def _int(name: str, default: int = 0) -> Column[Any]:
     return Column(name, Integer, nullable=False, server_default=text(str(default)))
 
 
-def _work() -> list[Column[object]]:
+def _work() -> list[Column[Any]]:
     """What every claimable row carries. ``token`` names the claim that holds it."""
     return [
         Column("lane", SmallInteger, nullable=False),
@@ -114,6 +116,12 @@ document = Table(
     UniqueConstraint("tenant", "key"),
     Index("ix_document_tenant_domain", "tenant", "domain", "id"),
     Index("ix_document_updated_at", "updated_at"),
+    # Few values, each with many documents: which of those that are alive were described by an older prompt or model?
+    Index(
+        "ix_document_summary_fingerprint",
+        "summary_fingerprint",
+        postgresql_where=text("deleted_version IS DISTINCT FROM version"),
+    ),
 )
 document.append_constraint(CheckConstraint("kind IN ('article', 'episode')", name="kind"))
 
@@ -143,7 +151,7 @@ generation = Table(
     Column("held", Text),
     Column("recall_check", JSONB),
     Column("calibration", BigInteger),
-    _int("retries"),
+    Column("closing", Boolean, nullable=False, server_default=text("false")),
     _at("emptied_at"),
     _at("created_at", nullable=False, default=True),
     _at("serving_at"),
@@ -326,6 +334,10 @@ knowledge_domain = Table(
     Column("prompt_version", Text),
     Column("summary_fingerprint", Text),
     Column("included_change", BigInteger, nullable=False, server_default=text("0")),
+    # The newest change that document_count and the map already show, with or without a new summary.
+    Column("counted_change", BigInteger, nullable=False, server_default=text("0")),
+    # When the last few LLM calls for this domain were made.
+    Column("called_at", ARRAY(DateTime(timezone=True)), nullable=False, server_default=text("'{}'")),
     _at("dirty_since"),
     _at("last_change_at"),
     _at("used_at"),
@@ -356,6 +368,7 @@ llm_memo = Table(
     Column("input_hash", String(64), primary_key=True),
     Column("output", JSONB, nullable=False),
     _at("at", nullable=False, default=True),
+    Index("ix_llm_memo_at", "at"),
 )
 
 llm_usage = Table(
@@ -368,6 +381,26 @@ llm_usage = Table(
     Column("tokens_in", BigInteger, nullable=False, server_default=text("0")),
     Column("tokens_out", BigInteger, nullable=False, server_default=text("0")),
     Column("cost", REAL, nullable=False, server_default=text("0")),
+)
+
+# Calls and tokens of all workers together, by minute: what the hourly and daily budgets are checked against.
+llm_window = Table(
+    "llm_window",
+    metadata,
+    Column("minute", DateTime(timezone=True), primary_key=True),
+    _int("calls"),
+    Column("tokens", BigInteger, nullable=False, server_default=text("0")),
+    _int("refreshes"),
+)
+
+# What all workers know of the LLM endpoint: until when it asked us to wait, and when it last answered well.
+llm_endpoint = Table(
+    "llm_endpoint",
+    metadata,
+    Column("name", Text, primary_key=True),
+    _at("paused_until"),
+    Column("reason", Text),
+    _at("succeeded_at"),
 )
 
 tool_invocation = Table(

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from pipeline.adapters.ledger.connection import GENERATIONS_LOCK, Ledger, count_event, one, rows, run, scalar
 from pipeline.fingerprint import Space, fingerprint
 from pipeline.generation import Generation, Status
+from pipeline.recall_check import Probe
 
 _ACTIVE = "status IN ('building', 'serving', 'draining')"
 
@@ -71,6 +72,34 @@ class GenerationLedger(Ledger):
                 generation=generation,
             )
             add_job(connection, f"fill:{generation}")
+
+    def rebuilt(self) -> None:
+        """Ends the degraded time of emptied generations that are full again."""
+        with self._transaction() as connection:
+            run(
+                connection,
+                "UPDATE generation g SET emptied_at = NULL WHERE g.emptied_at IS NOT NULL"
+                " AND NOT EXISTS (SELECT FROM job j WHERE j.name = 'fill:' || g.id AND j.finished_at IS NULL)"
+                " AND NOT EXISTS (SELECT FROM prepare_job p WHERE p.state <> 'parked')"
+                " AND NOT EXISTS (SELECT FROM embedding e WHERE e.generation = g.id"
+                " AND e.live_version IS DISTINCT FROM e.target_version AND e.parked = 0)",
+            )
+
+    def probes(self, generation: int, limit: int) -> list[Probe]:
+        """Titles of served documents, spread over the corpus: the same sample for the same corpus."""
+        with self._transaction() as connection:
+            return [
+                Probe(tenant=r["tenant"], kind=r["kind"], document=r["id"], text=r["title"])
+                for r in rows(
+                    connection,
+                    "SELECT d.tenant, d.kind, d.id, v.title FROM embedding e JOIN document d ON d.id = e.document"
+                    " JOIN document_version v ON v.document = d.id AND v.version = e.live_version"
+                    " WHERE e.generation = :generation AND e.live_total > 0 AND v.title <> ''"
+                    " ORDER BY md5(CAST(d.id AS text)) LIMIT :limit",
+                    generation=generation,
+                    limit=limit,
+                )
+            ]
 
 
 def _alive(connection: Connection, name: str) -> dict[str, Any] | None:
@@ -135,6 +164,7 @@ def generation_of(row: dict[str, Any]) -> Generation:
         collection=row["collection"],
         status=Status(row["status"]),
         held=row["held"],
+        closing=row["closing"],
         calibration=row["calibration"],
         emptied_at=row["emptied_at"],
         recall_check=row["recall_check"],

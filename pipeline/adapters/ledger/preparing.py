@@ -68,7 +68,8 @@ class PrepareLedger(Claims):
                 return False
             serving = next((g.id for g in generations.values() if g.status == "serving"), None)
             for each in prepared:
-                _target(connection, claimed, each, serving_lane=each.generation == serving)
+                own_lane = each.generation == serving or generations[each.generation].closing
+                _target(connection, claimed, each, own_lane=own_lane)
             run(connection, "DELETE FROM prepare_job WHERE id = :id", id=claimed.job)
             run(
                 connection,
@@ -110,7 +111,7 @@ def _still_mine(connection: Connection, claimed: ClaimedDocument) -> bool:
     return mine is not None and holds(connection, claimed.token)
 
 
-def _target(connection: Connection, claimed: ClaimedDocument, prepared: Prepared, *, serving_lane: bool) -> None:
+def _target(connection: Connection, claimed: ClaimedDocument, prepared: Prepared, *, own_lane: bool) -> None:
     """Points one generation's embedding row at the new version, unless a flight is under way."""
     passages = prepared.passages
     if passages is None:
@@ -138,7 +139,7 @@ def _target(connection: Connection, claimed: ClaimedDocument, prepared: Prepared
     # A flight that nobody started is replaced, and keeps its place in the queue.
     since = row["requested_at"] if in_flight else None
     _discard_flight(connection, row)
-    lane = claimed.lane if serving_lane else Lane.BACKFILL
+    lane = claimed.lane if own_lane else Lane.BACKFILL
     run(
         connection,
         "UPDATE embedding SET target_version = :version, total = :total, done = 0, parked = 0,"

@@ -1,0 +1,98 @@
+"""The recall check: does a generation that wants to serve find what it should, compared with the one that serves?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from pipeline.fingerprint import Space
+from pipeline.generation import Generation
+from pipeline.ports import Embedder, QueryVector, Role, Scope, VectorStore
+
+TOP = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """A title or heading and the document it belongs to."""
+
+    tenant: str
+    kind: str
+    document: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecallCheck:
+    """``self_retrieval``: share of probes whose own document is the first dense hit. ``overlap``: mean overlap of
+    the first ten documents with those of the serving generation; None when there is none."""
+
+    probes: int
+    self_retrieval: float
+    serving_self_retrieval: float | None
+    overlap: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def verdict(self, min_self_retrieval: float) -> str | None:
+        """Why the generation must not serve, or None. An empty corpus proves nothing and holds nothing."""
+        if self.probes == 0 or self.self_retrieval >= min_self_retrieval:
+            return None
+        return (
+            f"recall check: only {self.self_retrieval:.2f} of {self.probes} titles find their own document"
+            f" (at least {min_self_retrieval:.2f} are required); swap by hand if that is meant"
+        )
+
+
+class Probes(Protocol):
+    """Where probes come from."""
+
+    def probes(self, generation: int, limit: int) -> list[Probe]: ...
+
+
+def check_recall(
+    probes: Sequence[Probe],
+    store: VectorStore,
+    candidate: Generation,
+    serving: Generation | None,
+    embedder_for: Callable[[Space], Embedder | None],
+) -> RecallCheck:
+    """Runs the probes on both generations, each with queries of its own space, dense leg only."""
+    ours = _ranked(probes, store, candidate, embedder_for)
+    theirs = None if serving is None else _ranked(probes, store, serving, embedder_for)
+    overlap = None
+    if theirs and ours and probes:
+        overlap = sum(len(set(a) & set(b)) / max(1, len(b)) for a, b in zip(ours, theirs, strict=True)) / len(probes)
+    return RecallCheck(
+        probes=len(probes),
+        self_retrieval=_self_retrieval(probes, ours),
+        serving_self_retrieval=None if theirs is None else _self_retrieval(probes, theirs),
+        overlap=overlap,
+    )
+
+
+def _self_retrieval(probes: Sequence[Probe], ranked: Sequence[Sequence[int]]) -> float:
+    if not probes:
+        return 0.0
+    return sum(found[:1] == [p.document] for p, found in zip(probes, ranked, strict=True)) / len(probes)
+
+
+def _ranked(
+    probes: Sequence[Probe],
+    store: VectorStore,
+    generation: Generation,
+    embedder_for: Callable[[Space], Embedder | None],
+) -> list[list[int]]:
+    """For each probe the first ten documents, best first."""
+    embedder = embedder_for(generation.space)
+    if embedder is None:
+        return [[] for _ in probes]
+    found = []
+    for probe in probes:
+        encoded = embedder.encode(embedder.tokenize([probe.text], Role.QUERY))
+        query = QueryVector(space=generation.space.name, dense=encoded.dense[0])
+        legs = store.search(generation.spec, query, "", Scope(tenant=probe.tenant, kind=probe.kind), TOP * 5)
+        found.append(list(dict.fromkeys(h.document for h in legs.dense))[:TOP])
+    return found
