@@ -30,6 +30,7 @@ from pipeline.walking import walk
 DEMO = Path(__file__).parent / "demo"
 LONGEST_SECONDS = 600.0
 SHOWN_LINES = 4
+SHOWN_CHARACTERS = 2000
 LEVELS = {"exact": {"PRECISE"}, "paraphrase": {"HIGHLY_RELEVANT", "REFERENCE"}}
 
 
@@ -37,12 +38,19 @@ def run_demo(api_url: str, console: Console) -> bool:
     """Upload ``ops/demo``, wait until it is searchable, look three things up.
 
     True: each question had the outcome that ``lookups.yaml`` expects. Raises StackError when a document cannot be
-    made searchable, httpx.HTTPError when the API refuses or is gone.
+    made searchable, or when the API refuses or is gone.
     """
-    with httpx.Client(base_url=api_url, timeout=60.0, transport=httpx.HTTPTransport(retries=5)) as client:
-        _load(client, demo_documents(), console)
-        lookups = yaml.safe_load((DEMO / "lookups.yaml").read_text("utf-8"))
-        outcomes = [_look_up(client, lookup, console) for lookup in lookups]
+    lookups = yaml.safe_load((DEMO / "lookups.yaml").read_text("utf-8"))
+    try:
+        with httpx.Client(base_url=api_url, timeout=60.0, transport=httpx.HTTPTransport(retries=5)) as client:
+            _load(client, demo_documents(), console)
+            outcomes = [_look_up(client, lookup, console) for lookup in lookups]
+    except httpx.HTTPStatusError as error:
+        asked, answer = error.request, error.response
+        sentence = f"{asked.method} {asked.url.path} answered {answer.status_code} to the demo."
+        raise StackError(sentence, detail=answer.text[:SHOWN_CHARACTERS]) from error
+    except httpx.TransportError as error:
+        raise StackError(f"The API at {api_url} does not answer the demo any more ({error}).") from error
     return all(outcomes)
 
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
-from ops.demo_run import DEMO, as_expected, demo_documents
+from ops.demo_run import DEMO, as_expected, demo_documents, run_demo
+from ops.services import free_ports
+from ops.supervisor import StackError
 from pipeline.limits import Limits
 from pipeline.validation import validate
 
@@ -54,3 +57,8 @@ def test_the_lookups_ask_for_three_different_outcomes_of_documents_that_exist() 
     assert [lookup["expect"] for lookup in lookups] == ["exact", "paraphrase", "nothing"]
     keys = {document["key"] for document in demo_documents()}
     assert all(lookup["key"] is None or lookup["key"] in keys for lookup in lookups)
+
+
+def test_an_api_that_is_gone_is_one_sentence() -> None:
+    with pytest.raises(StackError, match="does not answer the demo any more"):
+        run_demo(f"http://127.0.0.1:{free_ports(1)[0]}", Console(quiet=True))
