@@ -43,7 +43,8 @@ def string(raw: Mapping[str, Any], name: str, limit: int, prefix: str = "") -> s
 
 def line(raw: Mapping[str, Any], name: str, limit: int, prefix: str = "") -> str:
     """The same on one line."""
-    return clean_line(string(raw, name, limit, prefix))
+    text = string(raw, name, limit, prefix)
+    return " ".join(text.split()) if text else text
 
 
 def checked_text(value: object, field: str, limit: int) -> str:

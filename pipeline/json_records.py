@@ -39,7 +39,8 @@ def parse(text: str) -> Any:
 def json_records(name: str, data: bytes) -> Iterator[Record]:
     """The records of one JSON document: an upload, a conversation, a list of either, or a list of messages."""
     try:
-        value = parse(decode(data)) if data.strip() else []
+        text = decode(data)
+        value = parse(text) if text.strip() else []
     except PipelineError as error:
         yield name, error
         return

@@ -20,7 +20,7 @@ _JOINERS = "\u200d\ufe0e\ufe0f"
 def sentence_ends(text: str, *, lines: bool) -> list[int]:
     """Offsets after which a sentence (or, with ``lines``, a line) of ``text`` ends."""
     pattern = re.compile(r"\n") if lines else _SENTENCE
-    return [match.end() for match in pattern.finditer(text)]
+    return [match.end() for match in pattern.finditer(text) if not _joined(text, match.end())]
 
 
 def slabs(text: str, start: int, end: int, *, lines: bool) -> Iterator[tuple[int, int]]:
@@ -99,7 +99,7 @@ def _windows(text: str, ends: list[int], begin: tuple[int, int], upto: int, limi
     while upto - done > step:
         far = ends[done + step - 1]
         near = ends[done + step // 2] if step > 1 else far
-        soft = [match.end() for match in _CLAUSE.finditer(text, near, far)]
+        soft = [match.end() for match in _CLAUSE.finditer(text, near, far) if not _joined(text, match.end())]
         cut = soft[-1] if soft else whole_character(text, far, offset)
         if cut <= offset:
             cut = far
