@@ -312,10 +312,14 @@ def test_json_lines_are_uploads():
 
 
 def test_a_bad_line_is_bad_alone():
-    data = b'{"key": "a", "body": "1"}\n{"key": \n[1]\n{"key": "b", "body": ""}\n{"body": "x"}\n' + (
-        b'{"key": "c", "body": "x", "tags": 1}\n"\xff"\n{"key": "d", "body": NaN}\n{"key": "e", "body": "2"}'
-    )
-    outcomes = read("x.ndjson", data)
+    lines = [b'{"key": "a", "body": "1"}', b'{"key": ', b"[1]", b'{"key": "b", "body": ""}', b'{"body": "x"}']
+    lines += [
+        b'{"key": "c", "body": "x", "tags": 1}',
+        b'"\xff"',
+        b'{"key": "d", "body": NaN}',
+        b'{"key": "e", "body": "2"}',
+    ]
+    outcomes = read("x.ndjson", b"\n".join(lines))
     assert [(item.name, item.reason) for item in outcomes if isinstance(item, Refused)] == [
         ("x.ndjson:2", Reason.BAD_JSON),
         ("x.ndjson:3", Reason.BAD_JSON),
