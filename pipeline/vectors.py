@@ -23,9 +23,9 @@ def check_vectors(embeddings: Embeddings, count: int, dimension: int) -> list[st
         raise BadVector(f"the encoder returned {len(embeddings.sparse)} sparse rows for {count} inputs")
     if dense.shape[1] != dimension:
         raise BadVector(f"the encoder returned {dense.shape[1]} dimensions, the space has {dimension}")
-    finite = np.isfinite(dense).all(axis=1)
+    finite = np.atleast_1d(np.isfinite(dense).all(axis=1))
     with np.errstate(invalid="ignore"):
-        unit = np.abs(np.linalg.norm(dense, axis=1) - 1.0) <= NORM_TOLERANCE
+        unit = np.atleast_1d(np.abs(np.linalg.norm(dense, axis=1) - 1.0) <= NORM_TOLERANCE)
     return [_verdict(bool(finite[i]), bool(unit[i])) for i in range(count)]
 
 

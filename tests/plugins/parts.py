@@ -14,6 +14,7 @@ from pipeline.adapters.ledger.documents import DocumentLedger
 from pipeline.adapters.ledger.generations import GenerationLedger
 from pipeline.adapters.ledger.passages import PassageLedger
 from pipeline.adapters.ledger.preparing import PrepareLedger
+from pipeline.adapters.ledger.swaps import SwapLedger
 from pipeline.adapters.ledger.sweeping import JobLedger, SweepLedger
 from pipeline.documents import Lane, Passage, Upload
 from pipeline.fingerprint import Space, digest
@@ -48,6 +49,7 @@ class Ledgers:
         self.generations = GenerationLedger(self.engine)
         self.sweeping = SweepLedger(self.engine)
         self.jobs = JobLedger(self.engine)
+        self.swaps = SwapLedger(self.engine)
 
     def generation(self, rule: str = "r1:400") -> Generation:
         made = self.generations.ensure(SPACE, rule, SCHEMA_VERSION, f"t{uuid.uuid4().hex[:8]}")

@@ -45,13 +45,13 @@ class SwapLedger(Ledger):
                 "SELECT coalesce(avg(tokens), 0) FROM embedding e JOIN generation g ON g.id = e.generation"
                 " AND g.status = 'serving'",
             )
-        per_document = row["tokens_known"] / known if known else float(mean)
+        per_document = float(row["tokens_known"]) / known if known else float(mean)
         return Coverage(
             documents_done=row["done"],
             documents_eligible=row["eligible"],
             parked=row["parked"],
             tokens_done=int(row["tokens_done"]),
-            tokens_total=int(row["tokens_known"] + per_document * row["untargeted"]),
+            tokens_total=int(float(row["tokens_known"]) + per_document * row["untargeted"]),
         )
 
     def behind(self, serving: int, other: int, limit: int = 1000) -> int:
