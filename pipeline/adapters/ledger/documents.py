@@ -25,7 +25,7 @@ from pipeline.documents import (
 from pipeline.errors import Conflict, NotFound, PreconditionFailed
 
 # The newest version's state in the serving generation, in SQL once: PUT, GET and lists must agree.
-_STATE = """
+STATE_SQL = """
 CASE WHEN d.consumed_version = d.version THEN 'consumed'
      WHEN d.deleted_version = d.version THEN 'deleted'
      WHEN EXISTS (SELECT FROM recall_lease r WHERE r.document = d.id AND r.deadline > clock_timestamp()) THEN 'leased'
@@ -33,7 +33,7 @@ CASE WHEN d.consumed_version = d.version THEN 'consumed'
      WHEN (e.target_version = d.version AND e.parked > 0) OR j.state = 'parked' THEN 'parked'
      ELSE 'pending' END
 """
-_FROM = """
+FROM_SQL = """
 FROM document d
 LEFT JOIN generation g ON g.status = 'serving'
 LEFT JOIN embedding e ON e.generation = g.id AND e.document = d.id
@@ -90,7 +90,7 @@ class DocumentLedger(Ledger):
         with self._transaction() as connection:
             found = rows(
                 connection,
-                f"SELECT d.key, d.version, d.meta_hash, v.text_hash, {_STATE} AS state {_FROM}"
+                f"SELECT d.key, d.version, d.meta_hash, v.text_hash, {STATE_SQL} AS state {FROM_SQL}"
                 " JOIN document_version v ON v.document = d.id AND v.version = d.version"
                 " WHERE d.tenant = :tenant AND d.key = ANY(:keys)",
                 tenant=tenant,
@@ -131,7 +131,7 @@ class DocumentLedger(Ledger):
         where = ["d.tenant = :tenant", "d.key > :after", "d.version > 0"]
         where += [f"d.{name} = :{name}" for name in ("domain", "kind") if name in filters]
         if "state" in filters:
-            where.append(f"{_STATE} = :state")
+            where.append(f"{STATE_SQL} = :state")
         if "prefix" in filters:
             where.append("starts_with(d.key, :prefix)")
         with self._transaction() as connection:
@@ -217,7 +217,7 @@ def _newest(connection: Connection, document: int, version: int) -> dict[str, An
         return {"text_hash": None, "state": State.PENDING}
     found = one(
         connection,
-        f"SELECT v.text_hash, {_STATE} AS state {_FROM}"
+        f"SELECT v.text_hash, {STATE_SQL} AS state {FROM_SQL}"
         " LEFT JOIN document_version v ON v.document = d.id AND v.version = d.version WHERE d.id = :id",
         id=document,
     )
@@ -315,10 +315,10 @@ def _views(connection: Connection, clause: str, **values: Any) -> list[DocumentV
         connection,
         "SELECT d.key, d.id, d.kind, d.version, d.domain, d.title, d.keywords, d.summary, d.covers,"
         " d.when_to_retrieve, d.source, d.revision, d.metadata, d.writer, d.updated_at, e.live_version,"
-        f" coalesce(e.live_total, 0) AS passages, g.fingerprint, {_STATE} AS state,"
+        f" coalesce(e.live_total, 0) AS passages, g.fingerprint, {STATE_SQL} AS state,"
         " coalesce(j.last_error, (SELECT p.last_error FROM passage p WHERE p.generation = g.id"
         "  AND p.document = d.id AND p.last_error IS NOT NULL ORDER BY (p.state = 'parked') DESC, p.ordinal LIMIT 1))"
-        f" AS error {_FROM} WHERE {clause}",
+        f" AS error {FROM_SQL} WHERE {clause}",
         **values,
     )
     return [

@@ -1,0 +1,76 @@
+"""The HTTP server: parts in, routes on, errors in one shape."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from fastapi import FastAPI
+
+from api import errors
+from api.auth import Gate, refuse_open_host
+from api.bell import Bell
+from api.deps import Pressure, Services
+from api.limits import BodyLimit
+from api.openapi import describe_bodies
+from api.probing import Encoder, Probing, probes_of
+from api.routes import batch, documents, files, generations, health, lookup, metrics, status
+from pipeline.ports import Role
+from pipeline.settings import Settings
+from pipeline.wiring import Parts, build
+from workers import enqueue
+
+# Exact paths first: the document routes take any path below /v1/documents/.
+ROUTERS = (health, metrics, batch, files, lookup, status, generations, documents)
+
+
+def create_app(settings: Settings | None = None, *, parts: Parts | None = None) -> FastAPI:
+    """The application for these settings, or for those of the environment.
+
+    Raises SystemExit with one sentence for a host beyond loopback without any API key.
+    """
+    parts = parts or build(settings)
+    settings = parts.settings
+    refuse_open_host(settings, parts.keys)
+    encoder = Encoder(lambda: _load_encoder(parts))
+    app = FastAPI(
+        title="Wellhead",
+        description="Keeps an agent's knowledge fresh and tells the agent when it has searched enough.",
+        version="1",
+        lifespan=_lifespan(encoder),
+    )
+    app.state.services = Services(
+        settings=settings,
+        parts=parts,
+        gate=Gate(parts.keys),
+        bell=Bell(lambda: enqueue.prepare(settings.broker_url)),
+        pressure=Pressure(parts.status.backlog, settings.pending_cap),
+        probing=Probing(probes_of(parts, encoder)),
+    )
+    app.add_middleware(BodyLimit, settings=settings)
+    errors.install(app)
+    for module in ROUTERS:
+        app.include_router(module.router)
+    describe_bodies(app)
+    return app
+
+
+def _lifespan(encoder: Encoder) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        services: Services = app.state.services
+        encoder.start()
+        yield
+        services.bell.close()
+        services.probing.close()
+        services.parts.engine.dispose()
+
+    return lifespan
+
+
+def _load_encoder(parts: Parts) -> None:
+    """Encodes one question, so that weights, tokenizer and the runtime's own warm-up are behind us."""
+    if parts.settings.query_encoder_url:
+        return
+    embedder = parts.embedder
+    embedder.encode(embedder.tokenize(["warm"], Role.QUERY))
