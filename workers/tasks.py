@@ -6,6 +6,7 @@ from celery import shared_task
 
 from pipeline.generations import in_order, retire_old, run_check, try_swap
 from pipeline.prepare import prepare as prepare_stage
+from pipeline.reconcile import reconcile as reconcile_stage
 from pipeline.sweep import heal as heal_stage
 from pipeline.sweep import long_jobs as long_jobs_stage
 from pipeline.sweep import sweep as sweep_stage
@@ -24,6 +25,7 @@ def prepare() -> None:
     )
     if done:
         enqueue.drain(p.settings.broker_url)
+        enqueue.describe(p.settings.broker_url)
 
 
 @shared_task(base=PipelineTask, name="wellhead.drain")
@@ -56,6 +58,14 @@ def long_jobs() -> None:
     retire_old(p.generations, p.swaps, p.vectors, p.swap_limits)
 
 
+@shared_task(base=PipelineTask, name="wellhead.reconcile")
+def reconcile() -> None:
+    """Compares PostgreSQL and Milvus both ways when that is due, and repairs what differs."""
+    p = parts()
+    p.reconciling.due(p.settings.reconcile_seconds)
+    reconcile_stage(p.jobs, p.reconciling, p.vectors, p.generations.active(), p.sweep_limits.job_seconds)
+
+
 @shared_task(base=PipelineTask, name="wellhead.check_recall")
 def check_recall() -> None:
     """Compares the building generation with the serving one; on the GPU queue, where the encoders are."""
@@ -68,3 +78,21 @@ def heal() -> None:
     """Notices an emptied or missing collection and starts its rebuilding."""
     p = parts()
     heal_stage(p.generations, p.vectors)
+
+
+@shared_task(base=PipelineTask, name="wellhead.describe")
+def describe() -> None:
+    """Writes what waiting documents cover; due domains come first, so that a backlog cannot keep them waiting."""
+    p = parts()
+    more_time = time_budget(min(p.settings.drain_seconds, 10))
+    p.llm.refresher(breaker("llm")).run(more_time)
+    if p.llm.describer(breaker("llm")).run(more_time) and p.sweeping.pending()[Queue.LLM]:
+        enqueue.describe(p.settings.broker_url)
+
+
+@shared_task(base=PipelineTask, name="wellhead.refresh_domains")
+def refresh_domains() -> None:
+    """Keeps domains in step with their documents and summarises those that are due."""
+    p = parts()
+    p.llm.tick()
+    p.llm.refresher(breaker("llm")).run(time_budget(p.settings.drain_seconds))
