@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -47,6 +48,7 @@ class Settings(BaseSettings):
     min_self_retrieval: float = 0.7
     sweep_seconds: float = 5.0
     heal_seconds: float = 20.0
+    reconcile_seconds: float = 3600.0
     drain_hard_seconds: float = Field(default=180.0, ge=35, description="A drain that hangs this long is killed.")
     pending_cap: int = Field(default=20_000, description="Pending passages of one tenant before back-pressure.")
 
@@ -65,6 +67,12 @@ class Settings(BaseSettings):
     highly_relevant_threshold: float = 0.75
     reference_threshold: float = 0.5
     content_tokens: int = Field(default=2000, description="Bodies up to this are returned whole.")
+
+    domain_limit: Literal["off", "repeat", "hard"] = Field(
+        default="repeat", description="What stops a further question in a domain that has answered one of the session."
+    )
+    memory_timeout_seconds: float = Field(default=0.05, gt=0, description="Beyond it a lookup goes on without memory.")
+    session_ttl_seconds: float = Field(default=86_400.0, ge=1, description="From the last lookup of the session.")
 
     llm_base_url: str = ""
     llm_model: str = ""
