@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from functools import cached_property
 
 from sqlalchemy import Engine
 
+from pipeline.action_memory import ActionMemory, Bounds
 from pipeline.adapters.ledger.connection import make_engine
 from pipeline.adapters.ledger.documents import DocumentLedger
 from pipeline.adapters.ledger.generations import GenerationLedger
 from pipeline.adapters.ledger.idempotency import IdempotencyLedger
 from pipeline.adapters.ledger.keys import KeyLedger
+from pipeline.adapters.ledger.parking import ParkingLedger
 from pipeline.adapters.ledger.passages import PassageLedger
 from pipeline.adapters.ledger.preparing import PrepareLedger
 from pipeline.adapters.ledger.status import StatusLedger
+from pipeline.adapters.ledger.reconciling import ReconcileLedger
 from pipeline.adapters.ledger.swaps import SwapLedger
 from pipeline.adapters.ledger.sweeping import JobLedger, SweepLedger
 from pipeline.breaker import Breaker
@@ -23,6 +27,7 @@ from pipeline.errors import PipelineError
 from pipeline.fingerprint import Space
 from pipeline.generation import SCHEMA_VERSION, Generation
 from pipeline.generations import SwapLimits
+from pipeline.llm_wiring import LlmParts
 from pipeline.ports import Embedder, Tokenizer, VectorStore
 from pipeline.prepare import PrepareLimits
 from pipeline.rules import rule_name
@@ -76,8 +81,21 @@ class Parts:
         return IdempotencyLedger(self.engine)
 
     @cached_property
+    def llm(self) -> LlmParts:
+        """The parts of the LLM queue and of the knowledge map."""
+        return LlmParts(self.settings, lambda: self.engine)
+
+    @cached_property
     def status(self) -> StatusLedger:
         return StatusLedger(self.engine)
+
+    @cached_property
+    def reconciling(self) -> ReconcileLedger:
+        return ReconcileLedger(self.engine)
+
+    @cached_property
+    def parking(self) -> ParkingLedger:
+        return ParkingLedger(self.engine)
 
     @cached_property
     def swaps(self) -> SwapLedger:
@@ -88,6 +106,14 @@ class Parts:
         from pipeline.adapters.milvus import MilvusVectors
 
         return MilvusVectors(self.settings.milvus_uri, self.settings.milvus_token.get_secret_value())
+
+    @cached_property
+    def memory(self) -> ActionMemory:
+        from pipeline.adapters.action_memory import RedisActionMemory
+
+        s = self.settings
+        bounds = Bounds(ttl=s.session_ttl_seconds)
+        return RedisActionMemory(s.memory_url, bounds=bounds, timeout=s.memory_timeout_seconds)
 
     @cached_property
     def limits(self) -> Limits:
@@ -186,7 +212,12 @@ def make_embedder(settings: Settings, kind: str, model: str, dimension: int | No
         from pipeline.adapters.flagembedding import FlagEmbeddingEmbedder
 
         return FlagEmbeddingEmbedder(model, dimension=dimension)
-    raise PipelineError(f"WELLHEAD_EMBEDDER is {kind!r}; it must be 'onnx' or 'flagembedding'")
+    if ":" in kind:
+        # An encoder of the installation's own: a class that fulfils the Embedder port.
+        module, _, name = kind.partition(":")
+        own: Embedder = getattr(importlib.import_module(module), name)(model, dimension=dimension)
+        return own
+    raise PipelineError(f"WELLHEAD_EMBEDDER is {kind!r}; it must be 'onnx', 'flagembedding' or 'module:Class'")
 
 
 def build(settings: Settings | None = None) -> Parts:
