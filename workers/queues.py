@@ -23,4 +23,5 @@ ROUTES = {
     "wellhead.sweep": Queue.CTL,
     "wellhead.long_jobs": Queue.CTL,
     "wellhead.heal": Queue.CTL,
+    "wellhead.reconcile": Queue.CTL,
 }

@@ -13,6 +13,7 @@ def beat_schedule(settings: Settings) -> dict[str, Any]:
     periods = {
         "wellhead.sweep": settings.sweep_seconds,
         "wellhead.heal": settings.heal_seconds,
+        "wellhead.reconcile": settings.heal_seconds,
         "wellhead.long_jobs": settings.sweep_seconds,
         "wellhead.refresh_domains": settings.sweep_seconds,
     }

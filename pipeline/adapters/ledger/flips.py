@@ -20,8 +20,11 @@ def flip_row(connection: Connection, generation: int, document: int, version: in
         generation=generation,
         document=document,
     )
-    if row is None or row["target_version"] != version or row["done"] != row["total"] or row["live_version"] == version:
+    if row is None or row["target_version"] != version or row["done"] != row["total"]:
         return False
+    if row["live_version"] == version:
+        # A repair: the version that serves got its lost vectors back, nothing else changes.
+        return bool(_drop_passages(connection, generation, document, version))
     if row["live_version"] is not None and row["live_total"]:
         run(
             connection,
@@ -42,13 +45,7 @@ def flip_row(connection: Connection, generation: int, document: int, version: in
         generation=generation,
         document=document,
     )
-    run(
-        connection,
-        "DELETE FROM passage WHERE generation = :generation AND document = :document AND version <= :version",
-        generation=generation,
-        document=document,
-        version=version,
-    )
+    _drop_passages(connection, generation, document, version)
     _log_flip(connection, generation, document, version)
     _forget_texts(connection, document)
     newest = one(connection, "SELECT id, tenant, version, deleted_version FROM document WHERE id = :id", id=document)
@@ -57,6 +54,16 @@ def flip_row(connection: Connection, generation: int, document: int, version: in
         requeue(connection, document)
     bump(connection, newest["tenant"], "l0")
     return True
+
+
+def _drop_passages(connection: Connection, generation: int, document: int, version: int) -> int:
+    return run(
+        connection,
+        "DELETE FROM passage WHERE generation = :generation AND document = :document AND version <= :version",
+        generation=generation,
+        document=document,
+        version=version,
+    )
 
 
 def requeue(connection: Connection, document: int) -> None:

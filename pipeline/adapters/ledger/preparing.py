@@ -129,7 +129,7 @@ def _target(connection: Connection, claimed: ClaimedDocument, prepared: Prepared
         document=claimed.document,
     )
     assert row is not None
-    if claimed.version in (row["target_version"], row["live_version"]) and row["parked"] == 0:
+    if claimed.version == row["target_version"] and row["parked"] == 0:
         return
     in_flight = row["target_version"] not in (None, row["live_version"]) and row["parked"] == 0
     if in_flight and _started(connection, row):
