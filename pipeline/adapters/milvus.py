@@ -29,10 +29,9 @@ from pipeline.ports import (
 
 
 class MilvusVectors:
-    """:class:`pipeline.ports.VectorStore` on Milvus Lite's server or any Milvus since 2.3.
+    """:class:`pipeline.ports.VectorStore` on Milvus Lite's server or any Milvus since 2.3; thread-safe.
 
-    Nothing is connected before the first call. ``timeout``: seconds per call, three times
-    that for upserts and loads. Thread-safe.
+    Nothing is connected before the first call. ``timeout``: seconds per call, thrice that for upserts and loads.
     Every method raises InfrastructureDown when Milvus does not answer.
     """
 

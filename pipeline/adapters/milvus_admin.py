@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,7 @@ class MilvusAdmin:
         # written just before are missed. Lite gives the order only to those, and is always strong.
         order = {"iterator": "True"} if self._connection.server().lite else {}
         last = ""
-        while rows := self._connection.call(name, lambda c, k=last: self._page(c, name, k, page, order)):
-            keys = [row["key"] for row in rows]
+        while keys := self._connection.call(name, partial(self._page, name, last, page, order)):
             if keys != sorted(keys):
                 raise PipelineError(f"{name} does not answer in key order: a page after {last!r} would lose keys")
             yield keys
@@ -90,9 +90,7 @@ class MilvusAdmin:
         if self._connection.server().bm25:
             self._probe_words()
 
-    def _page(
-        self, client: MilvusClient, name: str, last: str, page: int, order: dict[str, str]
-    ) -> list[dict[str, Any]]:
+    def _page(self, name: str, last: str, page: int, order: dict[str, str], client: MilvusClient) -> list[str]:
         rows = client.query(
             name,
             filter=f"key > {quote(last)}",
@@ -102,7 +100,7 @@ class MilvusAdmin:
             consistency_level="Strong",
             **order,
         )
-        return list(rows)
+        return [row["key"] for row in rows]
 
     def _probe(self, metric: str) -> list[float]:
         name = _probe_name()

@@ -134,7 +134,8 @@ def test_a_wiped_server_has_no_collection(lite: LiteServer, store: MilvusVectors
 def test_a_torn_index_says_what_to_do(lite: LiteServer, store: MilvusVectors, tmp_path: Path) -> None:
     spec = new_spec()
     store.create(spec)
-    store.upsert(spec, [row(f"{i}.1.0", text="x" * 20_000) for i in range(200)])
+    # Enough for the server to write a segment and its index: headings, because cutting words takes it long.
+    store.upsert(spec, [row(f"{i}.1.0", headings=("h" * 8_000,)) for i in range(400)])
     lite.stop()
     lite.start()
     store.search(spec, ask(), "", SCOPE, 5)
@@ -150,7 +151,7 @@ def test_a_torn_index_says_what_to_do(lite: LiteServer, store: MilvusVectors, tm
     for path in torn:
         path.unlink()
     lite.start()
-    assert len(store.search(spec, ask(), "", SCOPE, 500).dense) == 200
+    assert len(store.search(spec, ask(), "", SCOPE, 500).dense) == 400
 
 
 def test_somebody_elses_collection_is_refused(lite: LiteServer, store: MilvusVectors) -> None:
@@ -176,7 +177,7 @@ def _make_and_write(uri: str, spec: CollectionSpec, worker: int) -> None:
     store = MilvusVectors(uri, timeout=30)
     store.create(spec)
     for batch in range(5):
-        store.upsert(spec, [row(f"{worker}.{batch + 1}.{i}", text="x" * 8_000) for i in range(100)])
+        store.upsert(spec, [row(f"{worker}.{batch + 1}.{i}", headings=("h" * 8_000,)) for i in range(100)])
         store.delete(spec, [f"{worker}.{batch + 1}.0"])
 
 
