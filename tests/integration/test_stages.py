@@ -12,7 +12,7 @@ from pipeline.errors import InfrastructureDown, OutOfMemory
 from pipeline.fingerprint import passage_key
 from pipeline.generation import SCHEMA_VERSION
 from pipeline.generations import SwapLimits, fill, in_order, retire_old, run_check, try_swap
-from pipeline.ports import Embeddings
+from pipeline.ports import Embeddings, Scope
 from pipeline.prepare import PrepareLimits, prepare
 from pipeline.sweep import SweepLimits, heal, sweep
 from tests.fakes import HashEmbedder
@@ -160,6 +160,18 @@ def test_unchanged_uploads_make_no_model_call(bench):
         assert not bench.ledgers.put("a", paragraphs(3)).changed
     bench.run()
     assert bench.encoder.encoded == before
+
+
+def test_a_document_that_moves_to_another_domain_is_found_there_without_a_model_call(bench):
+    bench.ledgers.put("a", paragraphs(3), domain="old")
+    bench.run()
+    before, keys = bench.encoder.encoded, bench.keys()
+    bench.ledgers.put("a", paragraphs(3), domain="new")
+    assert bench.state("a") is State.SEARCHABLE
+    bench.run()
+    found = {d: bench.store.search(bench.generation.spec, None, "pump", Scope(tenant="default", kind="article", domain=d), 5) for d in ("old", "new")}
+    assert not found["old"].lexical and found["new"].lexical
+    assert (bench.encoder.encoded, bench.keys()) == (before, keys)
 
 
 @pytest.mark.parametrize("word", ["POISON", "MEMORY", "NANVECTOR", "SHORT"])

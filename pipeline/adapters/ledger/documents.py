@@ -307,7 +307,19 @@ def _update_row(
     if row["meta_hash"] != hashes.meta:
         moved = {row["domain"], upload.domain} if row["version"] > 0 else {upload.domain}
         change_domains(connection, row["tenant"], moved, row["id"])
+    if row["version"] == version and row["domain"] != upload.domain:
+        _relabel(connection, row["id"], row["tenant"])
     bump(connection, row["tenant"], "l0")
+
+
+def _relabel(connection: Connection, document: int, tenant: str) -> None:
+    """The vectors carry the domain as a field: they are written again under the new one, copied, not encoded."""
+    run(
+        connection,
+        "UPDATE embedding SET target_version = NULL WHERE document = :document AND target_version = live_version",
+        document=document,
+    )
+    _queue_prepare(connection, document, tenant, Lane.LIVE)
 
 
 def _views(connection: Connection, clause: str, **values: Any) -> list[DocumentView]:
