@@ -6,4 +6,5 @@ pytest_plugins = [
     "tests.plugins.services",
     "tests.plugins.models",
     "tests.plugins.parts",
+    "tests.plugins.llm",
 ]
