@@ -80,7 +80,7 @@ class FlagEmbeddingEmbedder:
     def tokenize(self, texts: Sequence[str], role: Role) -> list[TokenIds]:
         """Token ids with prefix and special tokens; raises InvalidInput for a text beyond the window."""
         prefix = self._model.query_prefix if role is Role.QUERY else self._model.passage_prefix
-        batch = self._tokenizer.ids([prefix + text for text in texts])
+        batch = self._tokenizer.ids(texts, prefix)
         check_lengths(batch, self._window)
         return batch
 

@@ -101,7 +101,7 @@ class OnnxEmbedder:
     def tokenize(self, texts: Sequence[str], role: Role) -> list[TokenIds]:
         """Token ids with prefix and special tokens; raises InvalidInput for a text beyond the window."""
         prefix = self._about.prefix(role)
-        batch = self._tokenizer.ids([prefix + text for text in texts])
+        batch = self._tokenizer.ids(texts, prefix)
         check_lengths(batch, self.window)
         return batch
 

@@ -31,15 +31,15 @@ class TextTokenizer:
         """Reads a ``tokenizer.json``."""
         return cls(Backend.from_file(str(path)), passage_prefix)
 
-    def ids(self, texts: Sequence[str]) -> list[TokenIds]:
-        """Token ids with special tokens, of any length; raises InvalidInput for lone surrogates."""
+    def ids(self, texts: Sequence[str], prefix: str) -> list[TokenIds]:
+        """Token ids with prefix and special tokens, of any length; raises InvalidInput for lone surrogates."""
         for text in texts:
             _check_encodable(text)
-        return [encoding.ids for encoding in self._backend.encode_batch_fast(list(texts))]
+        return [encoding.ids for encoding in self._backend.encode_batch_fast([prefix + text for text in texts])]
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text as a passage: prefix and special tokens included."""
-        return [len(ids) for ids in self.ids([self._prefix + text for text in texts])]
+        return [len(ids) for ids in self.ids(texts, self._prefix)]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Offsets in order, never overlapping; several tokens of one character leave some of them empty."""
