@@ -49,7 +49,9 @@ class Settings(BaseSettings):
     sweep_seconds: float = 5.0
     heal_seconds: float = 20.0
     reconcile_seconds: float = 3600.0
-    drain_hard_seconds: float = Field(default=180.0, ge=35, description="A drain that hangs this long is killed.")
+    drain_hard_seconds: float = Field(
+        default=180.0, ge=5, description="A task that finishes nothing for this long ends its process; a drain is killed."
+    )
     pending_cap: int = Field(default=20_000, description="Pending passages of one tenant before back-pressure.")
 
     max_body_bytes: int = 20 * 1024 * 1024
@@ -66,6 +68,7 @@ class Settings(BaseSettings):
     max_l2_distance: float = 2.0
     highly_relevant_threshold: float = 0.75
     reference_threshold: float = 0.5
+    identity_calibration: bool = Field(default=False, description="The original's table instead of a fitted map.")
     content_tokens: int = Field(default=2000, description="Bodies up to this are returned whole.")
 
     domain_limit: Literal["off", "repeat", "hard"] = Field(

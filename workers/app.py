@@ -78,8 +78,9 @@ def configuration() -> dict[str, Any]:
 def _worker_app() -> Celery:
     settings = Settings()
     app = make_app(settings.broker_url or "redis://127.0.0.1:6379/0")
-    # Enforced by prefork only: a child that hangs in native code is killed, its claims lapse, the rest goes on.
-    app.conf.update(task_soft_time_limit=settings.drain_hard_seconds - 30, task_time_limit=settings.drain_hard_seconds)
+    # Enforced by prefork only, for a child whose watchdog cannot run because native code holds the interpreter:
+    # its claims lapse, the rest goes on. No soft limit: its exception would look like the passage's own error.
+    app.conf.update(task_time_limit=settings.drain_hard_seconds + settings.drain_seconds)
     from workers.schedule import beat_schedule
 
     app.conf.update(beat_schedule=beat_schedule(settings), imports=("workers.tasks",))

@@ -13,6 +13,7 @@ from celery import Task
 from pipeline.breaker import Breaker
 from pipeline.errors import InfrastructureDown, OutOfMemory
 from pipeline.wiring import Parts, build
+from workers.watchdog import Watchdog
 
 log = logging.getLogger("wellhead.workers")
 
@@ -35,10 +36,23 @@ def breaker(_purpose: str) -> Breaker:
     return Breaker()
 
 
+@lru_cache(maxsize=1)
+def watchdog() -> Watchdog:
+    """This process's watchdog, watching since the first task."""
+    dog = Watchdog(parts().settings.drain_hard_seconds)
+    dog.start()
+    return dog
+
+
 def time_budget(seconds: float) -> Callable[[], bool]:
-    """``more_time()``: False once the budget is used up."""
+    """``more_time()``: False once the budget is used up. To ask is progress: stages ask when they finished something."""
     end = time.monotonic() + seconds
-    return lambda: time.monotonic() < end
+
+    def more_time() -> bool:
+        watchdog().progress()
+        return time.monotonic() < end
+
+    return more_time
 
 
 class PipelineTask(Task):
@@ -48,7 +62,8 @@ class PipelineTask(Task):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return self.run(*args, **kwargs)
+            with watchdog().working():
+                return self.run(*args, **kwargs)
         except InfrastructureDown as error:
             # The rows were given back; the sweep rings again. Not a failure of the task.
             log.warning("%s: %s", self.name, error)
