@@ -88,7 +88,7 @@ class DomainLedger(Ledger):
         return documents, max(total, len(documents))
 
     def store_domain(self, claimed: ClaimedDomain, record: DomainRecord | None, pace: DomainPace) -> bool:
-        """Commits a summary, or (``None``) only that the changes altered nothing; False when the claim is gone."""
+        """Commits a summary, or (``None``) that the changes altered nothing or emptied the domain; False when fenced."""
         with self._transaction() as connection:
             row = one(
                 connection,
@@ -101,6 +101,8 @@ class DomainLedger(Ledger):
                 return False
             if record is not None:
                 _store(connection, claimed, record, pace)
+            else:
+                _keep_or_remove(connection, claimed)
             run(connection, "DELETE FROM domain_change WHERE id = ANY(:ids)", ids=list(claimed.changes))
             _let_go(connection, claimed, 0.0)
             bump(connection, claimed.tenant, "map")
@@ -143,6 +145,15 @@ def _store(connection: Connection, claimed: ClaimedDomain, record: DomainRecord,
         called=record.called,
         calls=pace.calls,
     )
+
+
+def _keep_or_remove(connection: Connection, claimed: ClaimedDomain) -> None:
+    """An emptied domain goes. An upload that commits at this moment has a change of its own, which makes it again."""
+    count = _count(connection, claimed.tenant, claimed.domain_id)
+    if count == 0:
+        run(connection, "DELETE FROM knowledge_domain WHERE id = :id", id=claimed.id)
+    else:
+        run(connection, "UPDATE knowledge_domain SET document_count = :n WHERE id = :id", n=count, id=claimed.id)
 
 
 def _let_go(connection: Connection, claimed: ClaimedDomain, delay: float) -> None:
