@@ -177,12 +177,13 @@ class LaneOut(BaseModel):
 
 
 class EncodingOut(BaseModel):
-    """The last minute of encoding."""
+    """The last minute of encoding; ``measured_tokens_per_s``: the rate while encoding, over the newest batches."""
 
     passages: int
     copied: int
     tokens_per_s: float
     batch_fill: float | None
+    measured_tokens_per_s: float
 
 
 class StatusOut(BaseModel):

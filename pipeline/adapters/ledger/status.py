@@ -26,7 +26,10 @@ class LanePending:
 
 @dataclass(frozen=True, kw_only=True)
 class Throughput:
-    """Encoding over the last ``seconds``. ``batch_fill``: real tokens per token slot, 0…1; None: nothing encoded."""
+    """Encoding over the last ``seconds``. ``batch_fill``: real tokens per token slot, 0…1; None: nothing encoded.
+
+    ``measured_tokens_per_s`` is the rate while it encoded, over the newest batches however old; 0: never.
+    """
 
     seconds: float
     passages: int
@@ -34,6 +37,7 @@ class Throughput:
     tokens: int
     tokens_per_s: float
     batch_fill: float | None
+    measured_tokens_per_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +118,7 @@ class StatusLedger(Ledger):
             tokens=int(row["tokens"]),
             tokens_per_s=round(row["tokens"] / row["span"], 1) if row["span"] else 0.0,
             batch_fill=round(row["tokens"] / row["slots"], 3) if row["slots"] else None,
+            measured_tokens_per_s=round(float(row["measured"]), 1),
         )
 
     def searchable_seconds(self, seconds: float = 300.0) -> dict[Lane, dict[str, float]]:
@@ -215,7 +220,9 @@ FROM waiting GROUP BY lane
 _THROUGHPUT = """
 SELECT coalesce(sum(passages), 0) AS passages, coalesce(sum(copied), 0) AS copied,
        coalesce(sum(tokens), 0)::bigint AS tokens, coalesce(sum(slots), 0)::bigint AS slots,
-       coalesce(extract(epoch FROM clock_timestamp() - min(at - make_interval(secs => seconds))), 0)::float AS span
+       coalesce(extract(epoch FROM clock_timestamp() - min(at - make_interval(secs => seconds))), 0)::float AS span,
+       (SELECT coalesce(sum(tokens) / nullif(sum(seconds), 0), 0)
+        FROM (SELECT tokens, seconds FROM embed_log WHERE tokens > 0 ORDER BY id DESC LIMIT 200) n)::float AS measured
 FROM embed_log WHERE at > clock_timestamp() - make_interval(secs => :seconds)
 """
 
