@@ -1,0 +1,44 @@
+"""One set of services for all fault tests, and a fresh fleet for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from ops.stack import Stack, StackError
+from tests.faults import harness
+from tests.faults.harness import Fleet
+from tests.plugins.services import unavailable
+
+
+@pytest.fixture(scope="session")
+def fault_services() -> Iterator[Stack]:
+    try:
+        with harness.services() as stack:
+            yield stack
+    except StackError as error:
+        unavailable(f"{error} {error.detail}")
+
+
+@pytest.fixture
+def make_fleet(fault_services: Stack) -> Iterator[Callable[..., Fleet]]:
+    """``make_fleet(embed_model="fault-200")``: settings of its own, nothing started yet."""
+    made: list[Fleet] = []
+
+    def make(**settings: Any) -> Fleet:
+        made.append(Fleet(fault_services, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+@pytest.fixture
+def fleet(make_fleet: Callable[..., Fleet]) -> Fleet:
+    """A running fleet that has embedded its first document."""
+    made = make_fleet()
+    made.start_all()
+    return made
