@@ -13,7 +13,9 @@ from pipeline.adapters.ledger.connection import make_engine
 from pipeline.adapters.ledger.documents import DocumentLedger
 from pipeline.adapters.ledger.generations import GenerationLedger
 from pipeline.adapters.ledger.idempotency import IdempotencyLedger
+from pipeline.adapters.ledger.invocations import InvocationLedger, InvocationWriter
 from pipeline.adapters.ledger.keys import KeyLedger
+from pipeline.adapters.ledger.lookups import LookupLedger
 from pipeline.adapters.ledger.parking import ParkingLedger
 from pipeline.adapters.ledger.passages import PassageLedger
 from pipeline.adapters.ledger.preparing import PrepareLedger
@@ -28,8 +30,12 @@ from pipeline.fingerprint import Space
 from pipeline.generation import SCHEMA_VERSION, Generation
 from pipeline.generations import SwapLimits
 from pipeline.llm_wiring import LlmParts
+from pipeline.handout import NoMemory
+from pipeline.lookup import Lookup, LookupLimits, LookupParts
 from pipeline.ports import Embedder, Tokenizer, VectorStore
 from pipeline.prepare import PrepareLimits
+from pipeline.query_vectors import QueryVectors
+from pipeline.relevance import Thresholds
 from pipeline.rules import rule_name
 from pipeline.settings import Settings
 from pipeline.sweep import SweepLimits
@@ -42,6 +48,7 @@ class Parts:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._embedders: dict[str, Embedder | None] = {}
+        self._lookups: dict[str, Lookup] = {}
         self._lock = threading.Lock()
 
     @cached_property
@@ -96,6 +103,47 @@ class Parts:
     @cached_property
     def parking(self) -> ParkingLedger:
         return ParkingLedger(self.engine)
+
+    @cached_property
+    def invocations(self) -> InvocationWriter:
+        return InvocationWriter(InvocationLedger(self.engine))
+
+    @cached_property
+    def query_vectors(self) -> QueryVectors:
+        return QueryVectors(self.embedder_for)
+
+    @cached_property
+    def _lookup_parts(self) -> LookupParts:
+        s = self.settings
+        thresholds = Thresholds(
+            max_l2=s.max_l2_distance,
+            highly_relevant=s.highly_relevant_threshold,
+            reference=s.reference_threshold,
+        )
+        limits = LookupLimits(
+            thresholds=thresholds,
+            content_tokens=s.content_tokens,
+            flip_grace_seconds=s.flip_grace_seconds,
+            max_query_chars=s.max_query_chars,
+            identity=s.identity_calibration,
+        )
+        ledger = LookupLedger(self.engine)
+        return LookupParts(
+            ledger=ledger,
+            names=ledger,
+            vectors=self.vectors,
+            queries=self.query_vectors,
+            memory=NoMemory(),
+            invocations=self.invocations,
+            limits=limits,
+        )
+
+    def lookup(self, tenant: str) -> Lookup:
+        """The lookups of one tenant; kept, because its lexicon is loaded once."""
+        with self._lock:
+            if tenant not in self._lookups:
+                self._lookups[tenant] = Lookup(tenant, self._lookup_parts)
+            return self._lookups[tenant]
 
     @cached_property
     def swaps(self) -> SwapLedger:
