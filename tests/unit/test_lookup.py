@@ -1,0 +1,454 @@
+"""A lookup as a whole, over a corpus in memory whose parts can break."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from pipeline.answers import LookupRequest
+from pipeline.errors import CollectionGone, InvalidInput, Unavailable
+from pipeline.handout import Ask, Grant, Handout, Refusal
+from pipeline.lookup import LookupLimits
+from pipeline.query_vectors import QueryVectors
+from pipeline.relevance import Level, Thresholds
+from tests.fakes import HashEmbedder
+from tests.fakes_lookup import World
+
+FILLER = [
+    "kafka consumer lag",
+    "canary release steps",
+    "certificate renewal",
+    "disk full on nodes",
+    "payout delay",
+    "chargebacks",
+]
+
+
+@pytest.fixture
+def world() -> World:
+    made = World(limits=LookupLimits(identity=True))
+    for i, topic in enumerate(FILLER):
+        made.put(f"filler/{i}", f"About {topic}. " * 6, title=topic.title(), domain="other")
+    made.put(
+        "pay/refunds",
+        "Refund failed with code PAY-4031: the original charge is older than ninety days.\n\nUse a manual payout.",
+        title="Refunds that fail",
+        domain="payments",
+        keywords=["PAY-4031"],
+    )
+    made.put(
+        "infra/pool",
+        "# 连接池\n\n数据库连接池怎么配置：最大连接数设为核数的两倍。\n\n## 耗尽\n\n连接池耗尽时先看慢查询。",
+        title="数据库连接池",
+        domain="infrastructure",
+    )
+    return made
+
+
+def ask(world: World, query: str, **rest):
+    return world.lookups.lookup(LookupRequest(query=query, **rest))
+
+
+def test_exact_keyword_is_precise_and_cited(world):
+    answer = ask(world, "PAY-4031 是什么？")
+    assert (answer.found, answer.relevance_level) == (True, Level.PRECISE)
+    assert answer.completeness_hint == "知识库中不存在比上述结果更精准的文档"
+    assert answer.primary.key == "pay/refunds"
+    assert "ninety days" in answer.primary.content
+    assert answer.primary.citation.version == 1
+    assert answer.primary.citation.lines[0] == 1
+    assert (answer.degraded, answer.action_memory) == (None, "off")
+
+
+def test_near_question_is_highly_relevant(world):
+    answer = ask(world, "Refund failed with code: the original charge is older than ninety days. Use a manual payout")
+    assert (answer.relevance_level, answer.primary.key) == (Level.HIGHLY_RELEVANT, "pay/refunds")
+
+
+def test_nothing_here_names_the_nearest_and_counts_what_was_below(world):
+    answer = ask(world, "bonsai watering winter certificate")
+    assert (answer.found, answer.relevance_level, answer.primary) == (False, None, None)
+    assert "“Certificate Renewal” (domain: other)" in answer.message
+    assert answer.not_shown.below_floor > 0
+
+
+def test_no_score_and_no_knowledge_map_in_the_answer(world):
+    fields = json.dumps(dataclasses.asdict(ask(world, "refund failed code")), default=str)
+    details = world.invocations[-1].retrieval_details
+    for score in (details["l1_top_score"], details["l1_top_similarity"], details["candidates"][0]["relevance"]):
+        assert str(score) not in fields
+    assert "score" not in fields and "available_knowledge_domains" not in fields
+
+
+def test_one_invocation_with_the_fields_of_the_original(world):
+    answer = ask(world, "数据库连接池", session_id="s")
+    (row,) = world.invocations
+    assert (row.id, row.tenant, row.session_id, row.tool_name) == (
+        answer.invocation_id, "default", "s", "lookup_knowledge",
+    )  # fmt: skip
+    assert (row.relevance_level, row.dedup_reason, row.generation) == ("PRECISE", None, 1)
+    details = row.retrieval_details
+    assert details["l0_titles"] == ["数据库连接池"]
+    assert details["l1_top_score"] == min(details["l1_scores"])
+    assert details["l1_top_similarity"] == pytest.approx(1 - details["l1_top_score"] / 2, abs=1e-3)
+    assert (details["relevance_level"], details["completeness_hint"]) == ("PRECISE", answer.completeness_hint)
+    assert (details["retrieved_domains"], details["dedup_reason"]) == ([], None)
+    assert details["stages"]["handed_out"] == 1
+    assert set(row.latency_ms) >= {"l0", "encode", "search", "liveness", "memory", "total"}
+    json.dumps(details)
+
+
+def test_keyword_inside_a_wider_question_is_a_pin_at_reference_or_better(world):
+    answer = ask(world, "kafka consumer lag while PAY-4031")
+    assert answer.primary.key == "pay/refunds"
+    assert answer.relevance_level in {Level.REFERENCE, Level.HIGHLY_RELEVANT}
+
+
+def test_common_word_beside_others_is_no_name():
+    world = World(limits=LookupLimits(identity=True))
+    for i in range(20):
+        world.put(f"d{i}", f"The cluster needs node{i} and cluster care {FILLER[i % 6]}", title=f"Node {i}")
+    world.put("glossary/cluster", "Several machines that act as one.", title="Cluster")
+    assert ask(world, "cluster").primary.key == "glossary/cluster"
+    answer = ask(world, "cluster bonsai watering in winter by moonlight")
+    assert answer.found is False
+    assert world.invocations[-1].retrieval_details["keywords"] == []
+
+
+def test_name_that_many_share_names_none(world):
+    for i in range(8):
+        world.put(f"many/{i}", f"Something {i}", keywords=["XK-77"])
+    ask(world, "XK-77")
+    assert world.invocations[-1].retrieval_details["keywords"] == []
+
+
+def test_two_named_documents_are_not_precise(world):
+    world.put("pay/other", "Also about it.", title="Other", domain="payments", keywords=["PAY-4031"])
+    answer = ask(world, "PAY-4031")
+    assert answer.relevance_level is not Level.PRECISE
+    assert {answer.primary.key, *(s.key for s in answer.supplement)} == {"pay/refunds", "pay/other"}
+
+
+def test_copy_under_another_key_is_no_supplement(world):
+    stored = world.ledger.documents[7]
+    world.put("pay/copy", stored.texts[1][1], title="Refunds that fail", domain="payments", keywords=["PAY-4031"])
+    assert ask(world, "PAY-4031").supplement == ()
+
+
+def test_other_tenant_sees_nothing(world):
+    world.put("secret", "PAY-4031 secret text", title="Secret", tenant="other", keywords=["SEC-9"])
+    assert ask(world, "SEC-9").found is False
+    theirs = world.lookup_of("other").lookup(LookupRequest(query="SEC-9"))
+    assert theirs.primary.key == "secret"
+    assert theirs.not_shown.below_floor == 0
+    with pytest.raises(InvalidInput):
+        world.lookup_of("")
+
+
+def test_domain_narrows_both_legs_and_l0(world):
+    assert ask(world, "PAY-4031", domain="infrastructure").found is False
+    assert ask(world, "PAY-4031", domain="payments").primary.key == "pay/refunds"
+
+
+def test_deleted_document_is_never_returned_though_index_and_vectors_still_have_it(world):
+    ask(world, "PAY-4031")
+    world.change(7, live=None)
+    answer = ask(world, "PAY-4031 refund failed")
+    assert answer.primary is None or answer.primary.key != "pay/refunds"
+
+
+def test_previous_version_counts_only_while_acceptable(world):
+    world.put("pay/refunds", "Everything is new: refunds work.", title="New refunds", domain="payments")
+    question = "original charge older than ninety days"
+    world.change(7, previous=None)
+    assert all(c["version"] == 2 for c in _candidates(world, question) if c["key"] == "pay/refunds")
+
+
+def test_flipped_a_moment_ago_still_answers_with_the_text_of_its_own_version(world):
+    world.vectors.delete(world.ledger.generations[-1].spec, [])
+    stored = world.ledger.documents[7]
+    world.ledger.documents[7] = replace(
+        stored, texts={**stored.texts, 2: ("New", "Unrelated.")}, live=2, previous=1, keywords=()
+    )
+    answer = ask(world, "refund failed original charge older than ninety days manual payout")
+    assert (answer.primary.key, answer.primary.citation.version) == ("pay/refunds", 1)
+    assert "ninety days" in answer.primary.content
+
+
+def _candidates(world, question):
+    ask(world, question)
+    return world.invocations[-1].retrieval_details["candidates"]
+
+
+def test_pending_documents_are_counted_and_said(world):
+    world.ledger.pending = 3
+    answer = ask(world, "refund failed")
+    assert answer.not_shown.pending_in_domain == 3
+    assert "3 document(s) are still being made searchable" in answer.message
+
+
+def test_new_document_is_named_after_the_view_is_read_again(world):
+    ask(world, "anything at all")
+    world.put("new", "Fresh.", title="Fresh", keywords=["NEW-100"])
+    world.settle()
+    assert ask(world, "NEW-100").relevance_level is Level.PRECISE
+
+
+def test_code_in_a_body_finds_its_document(world):
+    world.put("err", "If you see ERR_FLUX_7 restart the flux.", title="Flux")
+    assert ask(world, "ERR_FLUX_7 什么意思").primary.key == "err"
+
+
+def test_statements_of_one_lookup(world):
+    ask(world, "warm up")
+    world.ledger.calls.clear()
+    ask(world, "refund failed")
+    assert world.ledger.calls == ["liveness", "excerpts"]
+
+
+# Parts that are down.
+
+
+def test_encoder_down_leaves_names_and_words(world):
+    world.embedder = None
+    exact = ask(world, "PAY-4031")
+    assert (exact.relevance_level, exact.degraded) == (Level.PRECISE, ("encoder",))
+    words = ask(world, "refund failed original charge older ninety days")
+    assert (words.primary.key, words.relevance_level) == ("pay/refunds", Level.REFERENCE)
+    assert "semantic encoding unavailable" in words.message
+
+
+def test_milvus_down_leaves_names(world):
+    world.vectors.down = True
+    exact = ask(world, "PAY-4031")
+    assert (exact.primary.key, exact.relevance_level, exact.degraded) == ("pay/refunds", Level.PRECISE, ("vectors",))
+    other = ask(world, "how do I water a bonsai")
+    assert other.found is False
+    assert "does not mean that it is not there" in other.completeness_hint
+
+
+def test_milvus_that_is_down_is_left_alone_for_a_moment(world):
+    world.vectors.down = True
+    ask(world, "PAY-4031")
+    world.vectors.calls.clear()
+    assert ask(world, "PAY-4031").degraded == ("vectors",)
+    assert world.vectors.calls == []
+
+
+def test_named_in_part_is_reference_while_degraded(world):
+    world.vectors.down = True
+    assert ask(world, "PAY-4031 with a refund of last year").relevance_level is Level.REFERENCE
+
+
+def test_no_lexical_leg_is_said_and_caps_the_level(world):
+    world.vectors._lexical = False
+    answer = ask(world, "refund failed original charge older than ninety days manual payout")
+    assert (answer.relevance_level, answer.degraded) == (Level.REFERENCE, ("lexical",))
+
+
+def test_collection_being_rebuilt_is_said(world):
+    world.ledger.generations[-1] = replace(world.ledger.generations[-1], emptied_at=datetime.now(UTC))
+    assert ask(world, "refund failed").degraded == ("rebuilding",)
+
+
+def test_postgresql_down_is_unavailable(world):
+    ask(world, "warm up")
+    world.ledger.down = True
+    with pytest.raises(Unavailable) as raised:
+        ask(world, "PAY-4031")
+    assert (raised.value.status, raised.value.part) == (503, "postgresql")
+
+
+def test_no_generation_is_unavailable():
+    world = World()
+    world.ledger.generations.clear()
+    with pytest.raises(Unavailable, match="no generation serves yet"):
+        ask(world, "x")
+
+
+def test_swap_in_mid_request_restarts_once_with_the_new_generation(world):
+    ask(world, "warm up")
+    old = world.ledger.generations[-1]
+    new = world.generate()
+    for number, stored in list(world.ledger.documents.items()):
+        world._embed(number, stored.live)
+    world.vectors.drop(old.collection)
+    answer = ask(world, "refund failed original charge older than ninety days manual payout")
+    assert (answer.primary.key, answer.degraded) == ("pay/refunds", None)
+    assert world.invocations[-1].generation == new.id
+
+
+def test_collection_lost_for_good_leaves_names(world):
+    ask(world, "warm up")
+    world.vectors.wipe()
+    answer = ask(world, "PAY-4031")
+    assert (answer.relevance_level, answer.degraded) == (Level.PRECISE, ("vectors",))
+    with pytest.raises(CollectionGone):
+        world.vectors.count("c1")
+
+
+def test_vector_of_the_serving_space_only(world):
+    other = HashEmbedder(dimension=512, weights="other")
+    world.embedder = other
+    world.generate(space=other.space)
+    for number, stored in list(world.ledger.documents.items()):
+        world._embed(number, stored.live)
+    ask(world, "PAY-4031")
+    assert world.invocations[-1].generation == 2
+    assert world.invocations[-1].retrieval_details["degraded"] == []
+
+
+# The question itself.
+
+
+@pytest.mark.parametrize("query", ["", "  \n ", "a\0b", "\ud800", "x" * 4001])
+def test_bad_questions_are_refused(world, query):
+    with pytest.raises(InvalidInput):
+        ask(world, query)
+
+
+@pytest.mark.parametrize("query", ["?", "。。。", "👩‍💻", "的", "what is it"])
+def test_questions_without_words_find_nothing_and_break_nothing(world, query):
+    assert ask(world, query).degraded is None
+
+
+def test_question_beyond_the_window_is_encoded_by_its_beginning(world):
+    answer = ask(world, "refund failed original charge older than ninety days manual payout " * 30)
+    assert (answer.degraded, answer.primary.key) == (None, "pay/refunds")
+
+
+def test_missing_aspect_takes_part_in_the_search(world):
+    assert ask(world, "数据库", missing_aspect="连接池耗尽").primary.key == "infra/pool"
+
+
+def test_same_question_is_encoded_once():
+    embedder = HashEmbedder()
+    queries = QueryVectors(lambda _: embedder)
+    first = queries.vector(embedder.space, "same")
+    assert queries.vector(embedder.space, "same") is first
+    assert len(embedder.batches) == 1
+
+
+def test_oldest_questions_are_forgotten():
+    embedder = HashEmbedder()
+    queries = QueryVectors(lambda _: embedder, remember=2)
+    for text in ("a", "b", "a", "c", "a", "b"):
+        queries.vector(embedder.space, text)
+    assert len(embedder.batches) == 4
+
+
+def test_shared_cache_saves_the_encoder():
+    kept = {}
+
+    class Cache:
+        def get(self, space, text):
+            return kept.get((space, text))
+
+        def put(self, text, vector):
+            kept[vector.space, text] = vector
+
+    first, second = HashEmbedder(), HashEmbedder()
+    QueryVectors(lambda _: first, Cache()).vector(first.space, "q")
+    QueryVectors(lambda _: second, Cache()).vector(second.space, "q")
+    assert (len(first.batches), len(second.batches)) == (1, 0)
+
+
+# The hook of action memory.
+
+
+class Remembering:
+    """Hands every document out once, whoever asks."""
+
+    def __init__(self) -> None:
+        self.asked: list[Ask] = []
+        self.seen: set[int] = set()
+
+    def hand_out(self, ask: Ask) -> Handout:
+        self.asked.append(ask)
+        granted = [o.document for o in ask.ranked if o.document not in self.seen or o.key in ask.refetch][: ask.limit]
+        if ask.ranked and ask.ranked[0].document not in granted:
+            granted = []  # no dripping through leftovers
+        refused = [Refusal(document=o.document, reason="doc_retrieved") for o in ask.ranked if o.document in self.seen]
+        self.seen |= set(granted)
+        return Handout(
+            granted=tuple(Grant(document=d) for d in granted),
+            refused=tuple(r for r in refused if r.document not in granted),
+            domains=("payments",),
+        )
+
+
+@pytest.fixture
+def remembering(world) -> tuple[World, Remembering]:
+    memory = Remembering()
+    world._memory = memory
+    world.lookups = world.lookup_of("default")
+    return world, memory
+
+
+def test_what_was_handed_out_comes_back_as_deduped_without_its_text(remembering):
+    world, _ = remembering
+    ask(world, "PAY-4031", session_id="s")
+    answer = ask(world, "PAY-4031", session_id="s")
+    assert (answer.found, answer.relevance_level, answer.primary, answer.supplement) == (
+        True, Level.DEDUPED, None, (),
+    )  # fmt: skip
+    assert [(d.key, d.domain, d.reason) for d in answer.deduped] == [("pay/refunds", "payments", "doc_retrieved")]
+    assert answer.retrieved_domains_this_session == ("payments",)
+    assert world.invocations[-1].dedup_reason == "doc_retrieved"
+    assert "ninety days" not in json.dumps(dataclasses.asdict(answer), default=str)
+
+
+def test_exactly_what_memory_granted_is_shown(remembering):
+    world, memory = remembering
+    world.put("pay/other", "Also about it.", title="Other", domain="payments", keywords=["PAY-4031"])
+    ask(world, "PAY-4031", session_id="s")
+    best, other = (o.document for o in memory.asked[-1].ranked[:2])
+    memory.seen = {best}
+    answer = ask(world, "PAY-4031", session_id="s")
+    assert (answer.relevance_level, answer.primary, answer.supplement) == (Level.DEDUPED, None, ())
+    assert other not in memory.seen
+    memory.seen = {other}
+    answer = ask(world, "PAY-4031", session_id="s")
+    assert (answer.primary.key, answer.supplement) == (_key(world, best), ())
+    assert [d.key for d in answer.deduped] == [_key(world, other)]
+
+
+def _key(world, number: int) -> str:
+    return world.ledger.documents[number].key
+
+
+def test_memory_gets_the_ranked_answers_and_the_question(remembering):
+    world, memory = remembering
+    ask(world, "PAY-4031", session_id="s", request_id="r", missing_aspect="deadline")
+    asked = memory.asked[-1]
+    assert (asked.tenant, asked.session_id, asked.request_id, asked.missing_aspect) == ("default", "s", "r", "deadline")
+    assert [(o.key, o.passages) for o in asked.ranked][0] == ("pay/refunds", None)
+    assert (asked.domain, asked.level, asked.incomplete) == ("payments", Level.REFERENCE, False)
+    assert asked.query.space == HashEmbedder(dimension=512).space.name
+
+
+def test_empty_answer_is_asked_too_but_marked_incomplete_when_a_part_is_down(remembering):
+    world, memory = remembering
+    ask(world, "bonsai watering", session_id="s")
+    assert (memory.asked[-1].ranked, memory.asked[-1].incomplete) == ((), False)
+    world.embedder = None
+    ask(world, "bonsai pruning", session_id="s")
+    assert memory.asked[-1].incomplete is True
+
+
+def test_refetched_document_comes_though_the_question_does_not_find_it(remembering):
+    world, _ = remembering
+    ask(world, "PAY-4031", session_id="s")
+    answer = ask(world, "kafka consumer lag", session_id="s", refetch=("pay/refunds",))
+    assert answer.primary.key == "pay/refunds"
+    assert world.invocations[-1].retrieval_details["refetch"] == ["pay/refunds"]
+
+
+def test_thresholds_are_settings():
+    world = World(limits=LookupLimits(identity=True, thresholds=Thresholds(highly_relevant=0.99, reference=0.98)))
+    world.put("a", "refund failed original charge", title="Zeta")
+    assert ask(world, "refund failed charge now").found is False
