@@ -69,6 +69,7 @@ class LlmSide:
     def __init__(self, ledgers, **settings) -> None:
         fast = {"llm_domain_quiet_seconds": 0.0, "retry_base_seconds": 0.0, "llm_timeout_seconds": 5.0}
         self.parts = LlmParts(Settings(**{**fast, **settings}), lambda: ledgers.engine)
+        self.parts.maps.recheck = 0.0
         self.breaker = Breaker(base=0.0)
 
     def describe(self, turns: int = 10_000) -> int:
