@@ -63,6 +63,8 @@ def _lifespan(encoder: Encoder) -> Callable[[FastAPI], AbstractAsyncContextManag
         yield
         services.bell.close()
         services.probing.close()
+        if "invocations" in vars(services.parts):
+            services.parts.invocations.close()
         services.parts.engine.dispose()
 
     return lifespan

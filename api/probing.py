@@ -64,7 +64,8 @@ class Probing:
             state = PartState(state=self._probes[name]())
         except InfrastructureDown as error:
             state = PartState(state=DOWN, detail=str(error))
-        except (PipelineError, OSError, ImportError, ValueError) as error:
+        except Exception as error:
+            # A client library may raise anything for a wrong address; none of it may end the probing.
             state = PartState(state=DOWN, detail=f"{type(error).__name__}: {error}")
         self._known[name] = (time.monotonic(), state)
         return state

@@ -16,7 +16,6 @@ import numpy as np
 from ops.stack import find
 from pipeline.adapters.probes import redis_policy, schema_version
 from pipeline.documents import Lane
-from pipeline.errors import PipelineError
 from pipeline.fingerprint import fingerprint
 from pipeline.ports import Role
 from pipeline.settings import Settings
@@ -44,9 +43,15 @@ Check: TypeAlias = Callable[[Settings, Parts], Iterator[Finding]]
 def examine(settings: Settings, parts: Parts) -> Iterator[Finding]:
     """Every finding, as it is made. A check that cannot be done is a finding itself."""
     for part, check in CHECKS.items():
+        variable = NEEDS.get(part)
+        if variable and not getattr(settings, variable):
+            fix = "set it, or start a stack with 'wellhead up'"
+            yield Finding(part=part, state=WRONG, detail=f"WELLHEAD_{variable.upper()} is not set", fix=fix)
+            continue
         try:
             yield from check(settings, parts)
-        except (PipelineError, OSError, ImportError, ValueError, RuntimeError) as error:
+        except Exception as error:
+            # Whatever it was, the next part is still asked.
             first = str(error).strip().split("\n", 1)[0] or type(error).__name__
             yield Finding(part=part, state=WRONG, detail=first, fix=FIXES[part])
 
@@ -213,6 +218,16 @@ CHECKS: dict[str, Check] = {
     "generation": _generation,
     "workers": _workers,
     "disk": _disk,
+}
+
+# The setting without which a part cannot be asked.
+NEEDS = {
+    "postgresql": "database_url",
+    "broker": "broker_url",
+    "action_memory": "memory_url",
+    "milvus": "milvus_uri",
+    "generation": "database_url",
+    "workers": "database_url",
 }
 
 FIXES = {
