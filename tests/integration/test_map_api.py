@@ -166,3 +166,12 @@ def test_the_command_line(client, ledgers, parts, monkeypatch):
         "domains": ["domain-1"]
     }
     assert "2 domains" in runner.invoke(app, ["domains", "refresh"]).stdout
+
+
+def test_only_documents_whose_turn_can_come_are_read():
+    from pipeline.adapters.ledger.maps import _turns
+
+    assert _turns([200] * 50, 666) == 14
+    assert _turns([1, 1, 1000], 100) == 98
+    assert _turns([3, 5], 100) == 5
+    assert _turns([], 100) == 0

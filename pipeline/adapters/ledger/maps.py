@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -42,7 +43,10 @@ class MapLedger(Ledger):
             return int(value or 0)
 
     def map_domains(self, tenant: str, documents: int) -> list[MapDomain]:
-        """Every domain that holds an article, with its ``documents`` most recently used ones."""
+        """Every domain that holds an article; of their documents, most recently used first, ``documents`` or a few more.
+
+        A map deals documents to the domains in turn, so none is read of which no turn can come.
+        """
         with self._transaction() as connection:
             domains = rows(
                 connection,
@@ -59,7 +63,7 @@ class MapLedger(Ledger):
                 " ORDER BY d.used_at DESC NULLS LAST, d.updated_at DESC, d.id LIMIT :documents) x"
                 " WHERE k.tenant = :tenant",
                 tenant=tenant,
-                documents=documents,
+                documents=_turns([d["total"] for d in domains], documents),
             )
         listed: dict[str, list[MapDocument]] = {}
         for r in found:
@@ -111,3 +115,15 @@ class MapLedger(Ledger):
             )
             change_domains(connection, tenant, set(names), None)
             return names
+
+
+def _turns(totals: Sequence[int], documents: int) -> int:
+    """The fewest turns in which ``documents`` of them are dealt, or all."""
+    left, turns = documents, 0
+    for i, total in enumerate(sorted(totals)):
+        waiting = len(totals) - i
+        if (total - turns) * waiting >= left:
+            return turns + -(-left // waiting)
+        left -= (total - turns) * waiting
+        turns = total
+    return turns
