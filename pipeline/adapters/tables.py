@@ -136,6 +136,13 @@ document_version = Table(
     Column("events", JSONB),
     Column("lane", SmallInteger, nullable=False),
     _at("created_at", nullable=False, default=True),
+    # Numbers and ids that recall finds to the letter; the function comes with migration 0003.
+    Index(
+        "ix_document_version_strings",
+        text("episode_strings(events)"),
+        postgresql_using="gin",
+        postgresql_where=text("events IS NOT NULL"),
+    ),
 )
 
 generation = Table(
