@@ -14,7 +14,7 @@ from pipeline.relevance import Calibration, Level, LexicalCalibration, Threshold
 from pipeline.terms import TermStatistics, query_terms
 
 # The best of them get a level; whoever is behind them is below the floor.
-EXAMINED = 5
+EXAMINED = 4
 # Passages of one candidate that are read for the share of the question they hold.
 COVERING = 2
 NO_TEXT = Excerpt(text="", offset=0, first_line=1, length=0)

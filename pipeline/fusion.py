@@ -77,6 +77,9 @@ def fuse(candidates: Sequence[Candidate], *, trusted: bool = True) -> list[Candi
 
 
 def _candidate(document: int, version: int, hits: Sequence[Hit]) -> Candidate:
+    if len(hits) == 1:
+        hit = hits[0]
+        return Candidate(document=document, version=version, hits=(hit,), dense=hit.dense, lexical=hit.lexical)
     ordered = _order(hits)
     return Candidate(
         document=document,
@@ -88,8 +91,6 @@ def _candidate(document: int, version: int, hits: Sequence[Hit]) -> Candidate:
 
 
 def _order(hits: Sequence[Hit]) -> list[Hit]:
-    if len(hits) == 1:
-        return list(hits)
     scores = [
         DENSE_WEIGHT * d + LEXICAL_WEIGHT * w
         for d, w in zip(_standard([h.dense for h in hits]), _standard([h.lexical for h in hits]), strict=True)

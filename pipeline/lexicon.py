@@ -114,26 +114,36 @@ class Lexicon:
     def _load(self, generation: int, change: int) -> None:
         if self._seen == (generation, change):
             return
-        if self._seen is None or self._seen[0] != generation:
-            self._start_over()
-        changes = self._source.names(self._tenant, generation, self._mark)
+        # Another generation may serve other versions; the old index answers until the new one is filled.
+        full = self._seen is None or self._seen[0] != generation
+        changes = self._source.names(self._tenant, generation, None if full else self._mark)
+        live = [n for n in changes.names if n.version is not None]
         gone = [n.document for n in changes.names if n.version is None]
-        live = [n for n in changes.names if n.version is not None and self._names.get(n.document) != n]
+        if full:
+            gone += self._names.keys() - {n.document for n in live}
         self._forget(gone)
         stale = [n for n in live if self._versions.get(n.document) != n.version]
-        if not self.ready and len(stale) > 4 * PAGE:
-            # A first load of many bodies takes its time: keywords and titles answer meanwhile.
-            self._index_names(live)
-        self._read_bodies(stale)
-        self._index_names(live)
+        changed = [n for n in live if self._names.get(n.document) != n or self._versions.get(n.document) != n.version]
+        self._read_bodies(stale[:PAGE])
+        self._index_names(changed)
         self._count_terms()
         self._mark = changes.mark
         self._seen = (generation, change)
+        if len(stale) > PAGE:
+            # Many bodies take their time: keywords and titles answer meanwhile.
+            threading.Thread(target=self._catch_up, args=(stale[PAGE:],), daemon=True).start()
 
-    def _start_over(self) -> None:
-        """Another generation serves other versions; the old index answers until the new one is filled."""
-        self._forget(list(self._names))
-        self._mark = None
+    def _catch_up(self, later: Sequence[LiveNames]) -> None:
+        for at in range(0, len(later), PAGE):
+            with self._working:
+                page = [n for n in later[at : at + PAGE] if self._names.get(n.document) == n]
+                try:
+                    self._read_bodies(page)
+                except PipelineError as error:
+                    log.warning("codes in the texts of %s could not be read: %s", self._tenant, error)
+                    self._seen = None  # the next request loads again what is missing
+                    return
+                self._index_names(page)
 
     def _forget(self, documents: Iterable[int]) -> None:
         for document in documents:
@@ -143,13 +153,14 @@ class Lexicon:
             self._index.drop(document)
 
     def _read_bodies(self, stale: Sequence[LiveNames]) -> None:
-        for at in range(0, len(stale), PAGE):
-            page = {(n.document, n.version): n for n in stale[at : at + PAGE] if n.version is not None}
-            bodies = self._source.bodies(list(page))
-            for pair, name in page.items():
-                self._tokens[name.document] = code_tokens(name.title, bodies.get(pair, ""))
-                self._versions[name.document] = pair[1]
-                time.sleep(0)  # lookups of this process go first
+        if not stale:
+            return
+        page = {(n.document, n.version): n for n in stale if n.version is not None}
+        bodies = self._source.bodies(list(page))
+        for pair, name in page.items():
+            self._tokens[name.document] = code_tokens(name.title, bodies.get(pair, ""))
+            self._versions[name.document] = pair[1]
+            time.sleep(0)  # lookups of this process go first
 
     def _index_names(self, live: Sequence[LiveNames]) -> None:
         for name in live:

@@ -8,6 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 _CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af"
 _RUN = re.compile(rf"[{_CJK}]+|[^\W{_CJK}]+", re.UNICODE)
@@ -55,6 +56,8 @@ _NUMBER_SAYS_SO = re.compile(
 
 def normalise(text: str) -> str:
     """NFKC, case folded, white space collapsed: full-width and capital forms of one word become the same."""
+    if text.isascii():
+        return _SPACE.sub(" ", text.lower()).strip()
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return _SPACE.sub(" ", folded).strip()
 
@@ -101,6 +104,7 @@ def is_code(normalised: str) -> bool:
     return any(c.isdigit() for c in normalised) or "_" in normalised
 
 
+@lru_cache(maxsize=65_536)
 def _stem(word: str) -> str:
     # Enough for cover and IDF: "restarts", "restarting" and "restarted" meet. Retrieval does not depend on it.
     if not word.isascii() or not word.isalpha():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -12,11 +13,12 @@ import pytest
 from pipeline.answers import LookupRequest
 from pipeline.errors import CollectionGone, InvalidInput, Unavailable
 from pipeline.handout import Ask, Grant, Handout, Refusal
+from pipeline.lexicon import PAGE, Lexicon
 from pipeline.lookup import LookupLimits
 from pipeline.query_vectors import QueryVectors
 from pipeline.relevance import Level, Thresholds
 from tests.fakes import HashEmbedder
-from tests.fakes_lookup import World
+from tests.fakes_lookup import Stored, World
 
 FILLER = [
     "kafka consumer lag",
@@ -201,6 +203,23 @@ def test_new_document_is_named_after_the_view_is_read_again(world):
 def test_code_in_a_body_finds_its_document(world):
     world.put("err", "If you see ERR_FLUX_7 restart the flux.", title="Flux")
     assert ask(world, "ERR_FLUX_7 什么意思").primary.key == "err"
+
+
+def test_codes_of_many_bodies_follow_while_titles_answer_already():
+    world = World(limits=LookupLimits(identity=True))
+    for i in range(PAGE + 20):
+        world.ledger.documents[i] = Stored(
+            id=i, tenant="default", key=f"k{i}", domain="d", keywords=(), texts={1: (f"Manual {i}", f"see ERR_{i:04}")}, live=1
+        )  # fmt: skip
+    lexicon = Lexicon(world.ledger, "default")
+    lexicon.refresh(1, 1, wait=True)
+    last = PAGE + 19
+    assert lexicon.match(f"manual {last}").documents == {last}
+    deadline = time.monotonic() + 30
+    while not lexicon.match(f"ERR_{last:04}").documents and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert lexicon.match(f"ERR_{last:04}").documents == {last}
+    assert lexicon.match("ERR_0000").documents == {0}
 
 
 def test_statements_of_one_lookup(world):
