@@ -34,6 +34,7 @@ class Passages(Protocol):
         self, generation: int, lane: Lane, limit: int, seconds: float, longest: float, after: str = ""
     ) -> Group | None: ...
     def claim_suspects(self, generation: int, seconds: float, longest: float) -> Group | None: ...
+    def suspects_waiting(self, generations: Sequence[int]) -> bool: ...
     def live_waiting(self, generations: Sequence[int]) -> bool: ...
     def finish(
         self, group: Group, passages: Sequence[ClaimedPassage], figures: GroupFigures
@@ -121,8 +122,15 @@ class Drain:
                 written = self._loop(mine, more_time, ahead, writer)
         except InfrastructureDown:
             self._breaker.failed()
-            for token in list(self._held):
-                self._give_back(token)
+            self._give_all_back()
+            raise
+        except CollectionGone:
+            # Void when a retired generation was dropped under us; a lost collection is made again by the sweep.
+            self._give_all_back(self._limits.retry_base_seconds)
+            return written
+        except BaseException:
+            # Nobody knows whose fault this was: as after a lost worker the groups come back in halves, but at once.
+            self._let_lapse()
             raise
         self._breaker.succeeded()
         return written
@@ -134,6 +142,25 @@ class Drain:
         ahead: ThreadPoolExecutor,
         writer: ThreadPoolExecutor,
     ) -> int:
+        written = 0
+        while True:
+            written += self._pipeline(mine, more_time, ahead, writer)
+            # What a lost worker held is tried with nothing else in hand: if it kills this one, it dies alone.
+            suspects = self._claim_suspects(mine)
+            if suspects is None:
+                return written
+            written += self._alone(suspects)
+            if not more_time():
+                return written
+
+    def _pipeline(
+        self,
+        mine: list[tuple[Generation, Embedder]],
+        more_time: Callable[[], bool],
+        ahead: ThreadPoolExecutor,
+        writer: ThreadPoolExecutor,
+    ) -> int:
+        """Until nothing is pending, the time is up or suspects wait; holds nothing when it returns."""
         written = 0
         writing: Future[int] | None = None
         coming: Future[_Load | None] = ahead.submit(self._next, mine)
@@ -154,14 +181,20 @@ class Drain:
             load = self._claim(mine, (Lane.LIVE,))
             if load is None:
                 break
-            for batch in pack([len(i) for i in load.ids], self._limits.batch_tokens):
-                self._encode(load, batch)
-            written += self._store_load(load)
+            written += self._alone(load)
         return written
 
+    def _alone(self, load: _Load) -> int:
+        """One group from beginning to end, in this thread."""
+        for batch in pack([len(i) for i in load.ids], self._limits.batch_tokens):
+            self._encode(load, batch)
+        return self._store_load(load)
+
     def _next(self, mine: list[tuple[Generation, Embedder]]) -> _Load | None:
-        # One claim in eight starts with the backfill lane: live work never starves it.
         self._turn += 1
+        if self._turn % 4 == 2 and self._passages.suspects_waiting([g.id for g, _ in mine]):
+            return None
+        # One claim in eight starts with the backfill lane: live work never starves it.
         order = (Lane.BACKFILL, Lane.LIVE) if self._turn % 8 == 0 else (Lane.LIVE, Lane.BACKFILL)
         return self._claim(mine, order)
 
@@ -176,9 +209,13 @@ class Drain:
                 if group is not None:
                     self._after[key] = group.after
                     return self._open(group, generation, embedder)
-        # What a lost worker held comes last and alone, so that it takes no neighbour down.
+        return None
+
+    def _claim_suspects(self, mine: list[tuple[Generation, Embedder]]) -> _Load | None:
         for generation, embedder in mine:
-            group = self._passages.claim_suspects(generation.id, *times)
+            group = self._passages.claim_suspects(
+                generation.id, self._limits.claim_seconds, self._limits.claim_longest_seconds
+            )
             if group is not None:
                 # The probe is the other success that lets a lone item be blamed when nothing else is pending.
                 if encoder_answers(embedder):
@@ -284,6 +321,18 @@ class Drain:
         self._held.pop(group.token, None)
         self._holds.finish_claim(group.token)
         return len(load.written)
+
+    def _give_all_back(self, delay: float = 0.0) -> None:
+        for token in list(self._held):
+            self._give_back(token, delay)
+
+    def _let_lapse(self) -> None:
+        for token in list(self._held):
+            self._held.pop(token, None)
+            try:
+                self._holds.extend(token, 0.0)
+            except InfrastructureDown:
+                return  # it lapses by itself, later
 
     def _give_back(self, token: int, delay: float = 0.0) -> None:
         self._held.pop(token, None)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pipeline.documents import Lane, VersionText
+from pipeline.encode import reason
 from pipeline.errors import InfrastructureDown
 from pipeline.fingerprint import Space
 from pipeline.generation import Generation
+from pipeline.heartbeat import kept
 from pipeline.ports import Tokenizer
 from pipeline.rules import passages_of
 from pipeline.work import ClaimedDocument, Prepared
@@ -21,6 +23,8 @@ class Preparing(Protocol):
     def claim_documents(
         self, lane: Lane, limit: int, seconds: float, longest: float, after: str = ""
     ) -> list[ClaimedDocument]: ...
+    def claim_suspects(self, seconds: float, longest: float) -> list[ClaimedDocument]: ...
+    def extend(self, token: int, seconds: float) -> bool: ...
     def store_prepared(self, claimed: ClaimedDocument, prepared: Sequence[Prepared]) -> bool: ...
     def fail_document(self, claimed: ClaimedDocument, error: str, delay: float, max_errors: int) -> None: ...
     def finish_claim(self, token: int) -> None: ...
@@ -66,9 +70,15 @@ def prepare(
             if claimed:
                 after[lane] = max(c.tenant for c in claimed)
                 break
-        if not claimed:
-            return prepared
+        # What a lost worker held comes by itself: one in eight, and when there is nothing else.
+        if not claimed or turn % 8 == 3:
+            suspects = jobs.claim_suspects(limits.claim_seconds, limits.claim_longest_seconds)
+            prepared += _prepare_claimed(jobs, generations, tokenizer_for, limits, suspects) if suspects else 0
+            if not claimed and not suspects:
+                return prepared
         turn += 1
+        if not claimed:
+            continue
         prepared += _prepare_claimed(jobs, generations, tokenizer_for, limits, claimed)
     return prepared
 
@@ -83,15 +93,15 @@ def _prepare_claimed(
     token = claimed[0].token
     done = 0
     try:
-        active = generations.active()
-        for document in claimed:
-            try:
-                done += jobs.store_prepared(document, _passages(document, active, tokenizer_for))
-            except InfrastructureDown:
-                raise
-            except Exception as error:  # the document's own fault, or ours with it: it fails alone
-                message = f"{type(error).__name__}: {error}"
-                jobs.fail_document(document, message, limits.retry_base_seconds, limits.max_errors)
+        with kept(jobs, token, limits.claim_seconds):
+            active = generations.active()
+            for document in claimed:
+                try:
+                    done += jobs.store_prepared(document, _passages(document, active, tokenizer_for))
+                except InfrastructureDown:
+                    raise
+                except Exception as error:  # the document's own fault, or ours with it: it fails alone
+                    jobs.fail_document(document, reason(error), limits.retry_base_seconds, limits.max_errors)
     except InfrastructureDown:
         jobs.release("prepare_job", token)
         raise

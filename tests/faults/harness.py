@@ -288,7 +288,7 @@ class Fleet:
             }
         except (InfrastructureDown, sa.exc.DBAPIError) as error:
             figures = {"database": [str(error)]}
-        logs = "\n".join(f"--- {n} ({c.poll()})\n{c.tail(25)}" for n, c in self.children.items())
+        logs = "\n".join(f"--- {n} ({c.poll()})\n{c.tail(12)}" for n, c in self.children.items())
         return "\n".join(f"{k}: {v}" for k, v in figures.items()) + "\n" + logs
 
     # --- the invariant

@@ -103,9 +103,7 @@ def test_a_late_commit_with_a_lapsed_claim_is_fenced_off(ledgers):
     late = ledgers.claim(generation, seconds=-1)
     ledgers.sweeping.lapse_claims(2)
     assert ledgers.passages.finish(late, late.passages, FIGURES) == []
-    fresh = ledgers.passages.claim_suspects(generation.id, 60, 600)
-    assert fresh is None, "a lone lapsed item waits before it is tried again"
-    ledgers.rows("UPDATE passage SET not_before = clock_timestamp() - interval '1 second'")
+    assert ledgers.rows("SELECT lapses FROM passage") == [{"lapses": 0}], "others may have killed the worker"
     fresh = ledgers.passages.claim_suspects(generation.id, 60, 600)
     assert [c.version for c in ledgers.passages.finish(fresh, fresh.passages, FIGURES)] == [1]
     assert ledgers.rows("SELECT value FROM counter WHERE name = 'fenced_commits'") == [{"value": 1}]
@@ -137,6 +135,50 @@ def test_lapsed_groups_come_back_in_halves_until_the_killer_is_alone_and_parked(
     assert states.pop("d5") is State.PARKED
     assert set(states.values()) == {State.SEARCHABLE}
     assert "lost 2 times" in ledgers.documents.view("default", "d5").error
+
+
+def test_a_suspect_that_was_lost_alone_waits_longer_each_time(ledgers):
+    generation = ledgers.generation()
+    ledgers.put("a", "text")
+    ledgers.prepare(pieces=1)
+    ledgers.claim(generation, seconds=-1)
+    ledgers.sweeping.lapse_claims(5)
+    ledgers.passages.claim_suspects(generation.id, -1, 600)
+    ledgers.sweeping.lapse_claims(5)
+    assert ledgers.passages.claim_suspects(generation.id, 60, 600) is None
+    assert not ledgers.passages.suspects_waiting([generation.id])
+    ledgers.rows("UPDATE passage SET not_before = clock_timestamp() - interval '1 second'")
+    assert ledgers.passages.suspects_waiting([generation.id])
+    assert ledgers.passages.claim_suspects(generation.id, 60, 600) is not None
+
+
+def test_a_document_that_kills_whoever_cuts_it_is_parked_alone(ledgers):
+    ledgers.generation()
+    for i in range(6):
+        ledgers.put(f"d{i}", f"text {i}")
+    lose = "UPDATE claim SET deadline = clock_timestamp() - interval '1 second'"
+    ledgers.rows("INSERT INTO embed_log (generation, lane, passages, copied, tokens, slots, seconds)"
+                 " VALUES (1, 0, 1, 0, 1, 1, 1)")
+    sizes = []
+    for _ in range(30):
+        claimed = ledgers.preparing.claim_documents(Lane.LIVE, 10, 60, 600) or ledgers.preparing.claim_suspects(60, 600)
+        if not claimed:
+            break
+        assert ledgers.preparing.claim_suspects(60, 600) == [] or len(sizes) == 0, "one suspect at a time"
+        ledgers.rows("UPDATE embed_log SET at = clock_timestamp()")
+        if any(c.text.body == "text 3" for c in claimed):
+            sizes.append(len(claimed))
+            ledgers.rows(lose)
+            ledgers.sweeping.lapse_claims(2)
+            ledgers.rows("UPDATE prepare_job SET not_before = clock_timestamp() WHERE state = 'pending'")
+            continue
+        for each in claimed:
+            assert ledgers.preparing.store_prepared(each, ledgers.prepared(each))
+        ledgers.preparing.finish_claim(claimed[0].token)
+    assert sizes == [6, 3, 2, 1, 1] or sizes == [6, 3, 1, 1], sizes
+    states = {f"d{i}": state(ledgers, f"d{i}") for i in range(6)}
+    assert states.pop("d3") is State.PARKED
+    assert set(states.values()) == {State.PENDING}
 
 
 def test_claims_of_dead_processes_lapse_at_once(ledgers):

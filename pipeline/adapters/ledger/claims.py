@@ -134,8 +134,9 @@ def holds(connection: Connection, token: int) -> bool:
 def lapse(connection: Connection, queue: str, table: str, max_lapses: int, dead_pids: Sequence[int]) -> list[int]:
     """Takes back the claims past their deadline, or of dead processes of this host; returns ids parked for it.
 
-    A lapsed group goes back in halves, so that whatever kills workers is soon alone; only an item that was
-    alone counts a lapse, and it is parked after ``max_lapses`` when other work succeeded in between.
+    A lapsed group goes back in halves, so that whatever kills workers is soon alone. Only an item that was claimed
+    alone, as a suspect, counts a lapse: a worker holds nothing else beside a suspect, so nobody else is to blame.
+    It is parked after ``max_lapses`` when other work succeeded in between.
     """
     lapsed = rows(
         connection,
@@ -151,12 +152,13 @@ def lapse(connection: Connection, queue: str, table: str, max_lapses: int, dead_
         count_event(connection, "lapsed_claims")
         held = rows(
             connection,
-            f"SELECT id, lapses, lapsed_at FROM {table} WHERE token = :token AND state = 'claimed' ORDER BY id FOR UPDATE",
+            f"SELECT id, lapses, lapsed_at, cohort FROM {table} WHERE token = :token AND state = 'claimed' ORDER BY id FOR UPDATE",
             token=claim["token"],
         )
-        if len(held) == 1:
+        if len(held) == 1 and held[0]["cohort"] is not None:
             parked += _lapse_alone(connection, table, held[0], max_lapses)
-        for half in (held[::2], held[1::2]) if len(held) > 1 else ():
+            continue
+        for half in filter(None, (held[::2], held[1::2])):
             run(
                 connection,
                 f"UPDATE {table} SET state = 'pending', token = NULL, cohort = :cohort WHERE id = ANY(:ids)",

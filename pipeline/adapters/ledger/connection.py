@@ -15,6 +15,8 @@ from pipeline.errors import InfrastructureDown
 
 # Prepare holds it shared, whoever adds or swaps a generation holds it exclusively.
 GENERATIONS_LOCK = 7_305_801
+# Held while somebody picks the documents that may be what kills workers.
+SUSPECTS_LOCK = 7_305_802
 
 
 def make_engine(url: str, pool_size: int = 10) -> Engine:

@@ -37,7 +37,7 @@ class PassageLedger(Claims):
                 connection,
                 "SELECT cohort FROM passage WHERE state = 'pending' AND cohort IS NOT NULL"
                 " AND generation = :generation AND not_before <= clock_timestamp()"
-                " ORDER BY not_before, cohort LIMIT 1 FOR UPDATE SKIP LOCKED",
+                " ORDER BY lane, not_before, cohort LIMIT 1 FOR UPDATE SKIP LOCKED",
                 generation=generation,
             )
             if cohort is None:
@@ -51,6 +51,18 @@ class PassageLedger(Claims):
             )
             ids = [r["id"] for r in found]
             return _group(connection, hold(connection, "gpu", "passage", ids, seconds, longest), generation, ids)
+
+    def suspects_waiting(self, generations: Sequence[int]) -> bool:
+        """Is a cohort due that a lost worker left behind?"""
+        with self._transaction() as connection:
+            return bool(
+                scalar(
+                    connection,
+                    "SELECT EXISTS (SELECT FROM passage WHERE state = 'pending' AND cohort IS NOT NULL"
+                    " AND generation = ANY(:generations) AND not_before <= clock_timestamp())",
+                    generations=list(generations),
+                )
+            )
 
     def live_waiting(self, generations: Sequence[int]) -> bool:
         """Is somebody waiting? Asked before every batch of a backfill."""

@@ -7,15 +7,22 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from pipeline.adapters.ledger.claims import Claims, holds, take
-from pipeline.adapters.ledger.connection import GENERATIONS_LOCK, one, rows, run, run_many
+from pipeline.adapters.ledger.claims import Claims, hold, holds, take
+from pipeline.adapters.ledger.connection import GENERATIONS_LOCK, SUSPECTS_LOCK, one, rows, run, run_many, scalar
 from pipeline.adapters.ledger.documents import version_text
 from pipeline.adapters.ledger.flips import flip_row
 from pipeline.adapters.ledger.generations import active_generations
 from pipeline.documents import Lane
 from pipeline.work import ClaimedDocument, Prepared
 
-_PENDING = "w.state = 'pending' AND w.lane = :lane"
+_PENDING = "w.state = 'pending' AND w.cohort IS NULL AND w.lane = :lane"
+
+# One at a time in the whole fleet: several threads share a process, and a second suspect would die with the first.
+_NEXT_SUSPECTS = """
+SELECT cohort FROM prepare_job WHERE state = 'pending' AND cohort IS NOT NULL AND not_before <= clock_timestamp()
+AND NOT EXISTS (SELECT FROM prepare_job h WHERE h.state = 'claimed' AND h.cohort IS NOT NULL)
+ORDER BY lane, not_before, cohort LIMIT 1
+"""
 
 
 class PrepareLedger(Claims):
@@ -28,28 +35,24 @@ class PrepareLedger(Claims):
                 connection, "prepare", "prepare_job", _PENDING, limit=limit, seconds=seconds, longest=longest,
                 after=after, lane=int(lane),
             )  # fmt: skip
-            if not ids:
+            return _claimed(connection, token, ids)
+
+    def claim_suspects(self, seconds: float, longest: float) -> list[ClaimedDocument]:
+        """One cohort whose last holder was lost, alone: one of them may be what kills workers."""
+        with self._transaction() as connection:
+            run(connection, "SELECT pg_advisory_xact_lock(:lock)", lock=SUSPECTS_LOCK)
+            cohort = scalar(connection, _NEXT_SUSPECTS)
+            if cohort is None:
                 return []
-            return [
-                ClaimedDocument(
-                    job=r["id"],
-                    token=token,
-                    document=r["document"],
-                    tenant=r["tenant"],
-                    version=r["version"],
-                    lane=Lane(r["lane"]),
-                    deleted=r["deleted_version"] == r["version"],
-                    text=version_text(r) if r["text_hash"] else None,
-                )
-                for r in rows(
-                    connection,
-                    "SELECT j.id, j.document, j.tenant, j.lane, d.version, d.deleted_version, v.text_hash, v.title,"
-                    " v.body, v.events FROM prepare_job j JOIN document d ON d.id = j.document"
-                    " LEFT JOIN document_version v ON v.document = d.id AND v.version = d.version"
-                    " WHERE j.id = ANY(:ids) ORDER BY j.id",
-                    ids=ids,
-                )
-            ]
+            found = rows(
+                connection,
+                "SELECT id FROM prepare_job WHERE state = 'pending' AND cohort = :cohort ORDER BY id"
+                " FOR UPDATE SKIP LOCKED",
+                cohort=cohort,
+            )
+            ids = [r["id"] for r in found]
+            token = hold(connection, "prepare", "prepare_job", ids, seconds, longest) if ids else 0
+            return _claimed(connection, token, ids)
 
     def store_prepared(self, claimed: ClaimedDocument, prepared: Sequence[Prepared]) -> bool:
         """Writes the passage rows of one document and finishes its job.
@@ -99,6 +102,31 @@ class PrepareLedger(Claims):
                 delay=delay,
                 max_errors=max_errors,
             )
+
+
+def _claimed(connection: Connection, token: int, ids: Sequence[int]) -> list[ClaimedDocument]:
+    if not ids:
+        return []
+    return [
+        ClaimedDocument(
+            job=r["id"],
+            token=token,
+            document=r["document"],
+            tenant=r["tenant"],
+            version=r["version"],
+            lane=Lane(r["lane"]),
+            deleted=r["deleted_version"] == r["version"],
+            text=version_text(r) if r["text_hash"] else None,
+        )
+        for r in rows(
+            connection,
+            "SELECT j.id, j.document, j.tenant, j.lane, d.version, d.deleted_version, v.text_hash, v.title,"
+            " v.body, v.events FROM prepare_job j JOIN document d ON d.id = j.document"
+            " LEFT JOIN document_version v ON v.document = d.id AND v.version = d.version"
+            " WHERE j.id = ANY(:ids) ORDER BY j.id",
+            ids=list(ids),
+        )
+    ]
 
 
 def _still_mine(connection: Connection, claimed: ClaimedDocument) -> bool:
