@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
@@ -78,8 +78,8 @@ class Bounds:
 class Question:
     """A question that was, or is being, asked in this session.
 
-    ``vector``: float32 [dimension], unit length, in ``space``; None when the encoder was down. ``answers``: the
-    passages that answered best, ``{document key}#{ordinal}`` → relevance 0…1: what the question was about.
+    ``vector``: float32 [dimension], unit length, in ``space``; None when the encoder was down. ``documents``: the
+    keys that answered, best first.
     """
 
     query: str
@@ -87,7 +87,7 @@ class Question:
     vector: Floats | None = None
     level: str = ""
     domain: str = ""
-    answers: Mapping[str, float] = field(default_factory=dict)
+    documents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

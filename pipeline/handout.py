@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from pipeline.action_memory import SeenDocument
 from pipeline.ports import QueryVector
 from pipeline.relevance import Level
 
@@ -32,6 +33,7 @@ class Ask:
     tenant: str
     session_id: str | None
     request_id: str | None
+    text: str
     query: QueryVector | None
     domain: str | None
     level: Level | None
@@ -40,6 +42,13 @@ class Ask:
     ranked: tuple[Candidacy, ...]
     limit: int
     incomplete: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopped:
+    """A question that is answered without a search: what it asks for was handed out before."""
+
+    documents: tuple[SeenDocument, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,19 +8,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pipeline import hints
+from pipeline.action_memory import DedupReason
 from pipeline.answers import Found, Invocation, LookupAnswer, LookupRequest, NotShown, Withheld
 from pipeline.assess import Assessed, assess, excerpt_places, rank
 from pipeline.content import Content, choose
 from pipeline.errors import InvalidInput
 from pipeline.fusion import fold
-from pipeline.handout import Ask, Candidacy, Handout
+from pipeline.handout import Ask, Candidacy, Handout, Stopped
 from pipeline.hints import Outcome
+from pipeline.keyword_index import Named
 from pipeline.lexicon import Lexicon
 from pipeline.live import LiveDocument, Liveness
+from pipeline.ports import QueryVector
 from pipeline.relevance import Level
 from pipeline.retrieval_details import retrieval_details
 from pipeline.search import LookupLimits, LookupParts, Search, Searched, Trace
 from pipeline.serving import Serving, ServingWatch
+from pipeline.session_memory import Turn, open_turn
 
 __all__ = ["Lookup", "LookupLimits", "LookupParts"]
 
@@ -60,13 +64,73 @@ class Lookup:
         """Answers one question. Raises InvalidInput, and Unavailable when PostgreSQL is down."""
         self._check(request)
         trace = Trace()
-        serving, searched = self._search.search(request, trace)
-        judged = self._judge(request, serving, searched, trace)
         with trace.stage("memory"):
-            handout = self._parts.memory.hand_out(self._ask(request, searched, judged))
-        answer = self._answer(request, searched, judged, handout)
+            turn = open_turn(self._parts.memory, self._tenant, request)
+        if turn.replayed is not None:
+            return turn.replayed
+        try:
+            answer = self._answered(request, turn, trace)
+        except BaseException:
+            turn.give_up()  # so that a retry of this request runs at once
+            raise
+        turn.close(answer)
+        return answer
+
+    def _answered(self, request: LookupRequest, turn: Turn, trace: Trace) -> LookupAnswer:
+        def stopper(serving: Serving, text: str, query: QueryVector | None, named: Named) -> Stopped | None:
+            return self._stopped(request, turn, serving, text, query, named)
+
+        serving, searched = self._search.search(request, trace, stopper)
+        if searched.stopped is not None:
+            judged = Judged(live=0, pending=0, assessed=(), answers=(), contents={})
+            answer = _stopped_answer(request, searched.stopped, turn)
+        else:
+            judged = self._judge(request, serving, searched, trace)
+            with trace.stage("memory"):
+                handout = turn.hand_out(self._ask(request, searched, judged))
+            answer = self._answer(request, searched, judged, handout)
         self._record(request, serving, searched, judged, answer, trace)
         return answer
+
+    def _stopped(
+        self,
+        request: LookupRequest,
+        turn: Turn,
+        serving: Serving,
+        text: str,
+        query: QueryVector | None,
+        named: Named,
+    ) -> Stopped | None:
+        """What the session holds already, when this question repeats another or its domain is closed."""
+        repeated = turn.repeated(text, query)
+        if repeated and self._still_live(serving, {d.key: d.version for d in repeated}):
+            return Stopped(documents=repeated)
+        if not turn.may_be_closed:
+            return None
+        domains = {request.domain} if request.domain else self._domains(serving, named)
+        closed = turn.closed(domains)
+        return Stopped(documents=closed) if closed else None
+
+    def _still_live(self, serving: Serving, versions: Mapping[str, int]) -> bool:
+        """A document that has changed or gone since is worth another search."""
+        found = self._live(serving, [], tuple(versions))
+        live = {d.key: d.live_version for d in found.values()}
+        return all(live.get(key) == version for key, version in versions.items())
+
+    def _domains(self, serving: Serving, named: Named) -> set[str]:
+        found = self._live(serving, sorted(named.documents), ()) if named.documents else {}
+        return {d.domain for d in found.values()}
+
+    def _live(self, serving: Serving, documents: Sequence[int], keys: tuple[str, ...]) -> Mapping[int, LiveDocument]:
+        return self._parts.ledger.liveness(
+            self._tenant,
+            serving.generation.id,
+            documents,
+            keys=keys,
+            domain=None,
+            metadata={},
+            grace=self._limits.flip_grace_seconds,
+        ).documents
 
     def _check(self, request: LookupRequest) -> None:
         for name in ("query", "missing_aspect", "domain", "session_id", "request_id"):
@@ -123,6 +187,7 @@ class Lookup:
             tenant=self._tenant,
             session_id=request.session_id,
             request_id=request.request_id,
+            text=searched.text,
             query=searched.query,
             domain=request.domain or (ranked[0].domain if ranked else None),
             level=judged.answers[0].level if judged.answers else None,
@@ -248,6 +313,25 @@ def _candidacy(answer: Assessed, content: Content) -> Candidacy:
         title=document.title,
         domain=document.domain,
         passages=content.passages,
+    )
+
+
+def _stopped_answer(request: LookupRequest, stopped: Stopped, turn: Turn) -> LookupAnswer:
+    """DEDUPED without a search: what was handed out before is listed, its text is not."""
+    reason = DedupReason.DOMAIN_RETRIEVED
+    deduped = tuple(Withheld(key=d.key, title=d.title, domain=d.domain, reason=reason) for d in stopped.documents)
+    outcome = Outcome(level=Level.DEDUPED, deduped=[d.title for d in deduped], reason=reason)
+    language = hints.language(request.query)
+    return LookupAnswer(
+        invocation_id=str(uuid.uuid4()),
+        found=True,
+        relevance_level=Level.DEDUPED,
+        completeness_hint=hints.completeness_hint(outcome, language),
+        message=hints.message(outcome, language),
+        primary=None,
+        retrieved_domains_this_session=turn.domains,
+        deduped=deduped,
+        action_memory=turn.status,
     )
 
 

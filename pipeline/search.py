@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from pipeline.answers import LookupRequest
 from pipeline.breaker import Breaker
 from pipeline.documents import Kind
 from pipeline.errors import CollectionGone, InfrastructureDown, Unavailable
-from pipeline.handout import ActionMemory
+from pipeline.handout import ActionMemory, Stopped
 from pipeline.keyword_index import Named
 from pipeline.lexicon import Lexicon, NamesSource
 from pipeline.live import Invocations, Lookups
@@ -19,6 +20,7 @@ from pipeline.ports import LegResults, QueryVector, Scope, VectorStore
 from pipeline.query_vectors import QueryVectors
 from pipeline.relevance import Thresholds
 from pipeline.serving import Serving, ServingWatch
+from pipeline.session_memory import SessionMemory
 
 NOTHING_SEARCHED = LegResults(dense=(), lexical=None)
 
@@ -44,7 +46,7 @@ class LookupParts:
     names: NamesSource
     vectors: VectorStore
     queries: QueryVectors
-    memory: ActionMemory
+    memory: ActionMemory | SessionMemory
     invocations: Invocations
     limits: LookupLimits = field(default_factory=LookupLimits)
     breaker: Breaker = field(default_factory=lambda: Breaker(base=0.5, most=5.0))
@@ -73,13 +75,17 @@ class Trace:
 
 @dataclass(frozen=True, kw_only=True)
 class Searched:
-    """What L0 and L1 found for one question, and which parts were missing."""
+    """What L0 and L1 found for one question, and which parts were missing. ``stopped``: nothing was searched."""
 
     text: str
     named: Named
     legs: LegResults
     query: QueryVector | None
     degraded: tuple[str, ...]
+    stopped: Stopped | None = None
+
+
+Stopper: TypeAlias = Callable[[Serving, str, QueryVector | None, Named], Stopped | None]
 
 
 class Search:
@@ -91,21 +97,23 @@ class Search:
         self._serving = serving
         self._lexicon = lexicon
 
-    def search(self, request: LookupRequest, trace: Trace) -> tuple[Serving, Searched]:
-        """Who serves, and what was found there. Raises Unavailable when PostgreSQL is down."""
+    def search(self, request: LookupRequest, trace: Trace, stopper: Stopper) -> tuple[Serving, Searched]:
+        """Who serves, and what was found there, unless ``stopper`` says that nothing need be searched. Raises Unavailable when PostgreSQL is down."""
         with trace.stage("serving"):
             serving = self._serving.current()
         try:
-            return serving, self._search_once(request, serving, trace)
+            return serving, self._search_once(request, serving, trace, stopper)
         except CollectionGone:
             # Swapped and dropped since the view was read, or lost: one more try with what is true now.
             serving = self._serving.current(fresh=True)
         try:
-            return serving, self._search_once(request, serving, trace)
+            return serving, self._search_once(request, serving, trace, stopper)
         except CollectionGone:
-            return serving, self._search_once(request, serving, trace, lost=True)
+            return serving, self._search_once(request, serving, trace, stopper, lost=True)
 
-    def _search_once(self, request: LookupRequest, serving: Serving, trace: Trace, *, lost: bool = False) -> Searched:
+    def _search_once(
+        self, request: LookupRequest, serving: Serving, trace: Trace, stopper: Stopper, *, lost: bool = False
+    ) -> Searched:
         # A named aspect is what the question now is about, so it takes part in the search.
         text = f"{request.query} {request.missing_aspect}" if request.missing_aspect else request.query
         missing: list[str] = ["rebuilding"] if serving.rebuilding else []
@@ -117,12 +125,16 @@ class Search:
                 query = self._parts.queries.vector(serving.generation.space, text)
             except Unavailable:
                 missing.append("encoder")
+        with trace.stage("memory"):
+            stopped = stopper(serving, text, query, named)
         with trace.stage("search"):
-            if lost or self._parts.breaker.open:
+            if stopped:
+                pass
+            elif lost or self._parts.breaker.open:
                 missing.append("vectors")
             else:
                 legs = self._legs(request, serving, query, text, missing)
-        return Searched(text=text, named=named, legs=legs, query=query, degraded=tuple(missing))
+        return Searched(text=text, named=named, legs=legs, query=query, degraded=tuple(missing), stopped=stopped)
 
     def _legs(
         self, request: LookupRequest, serving: Serving, query: QueryVector | None, text: str, missing: list[str]

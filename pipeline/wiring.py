@@ -8,36 +8,40 @@ from functools import cached_property
 
 from sqlalchemy import Engine
 
-from pipeline.action_memory import ActionMemory, Bounds
+from pipeline.action_memory import ActionMemory, Bounds, DomainLimit
 from pipeline.adapters.ledger.connection import make_engine
 from pipeline.adapters.ledger.documents import DocumentLedger
+from pipeline.adapters.ledger.drops import DropLedger
 from pipeline.adapters.ledger.generations import GenerationLedger
 from pipeline.adapters.ledger.idempotency import IdempotencyLedger
 from pipeline.adapters.ledger.invocations import InvocationLedger, InvocationWriter
+from pipeline.adapters.ledger.jobs import JobLedger
 from pipeline.adapters.ledger.keys import KeyLedger
 from pipeline.adapters.ledger.lookups import LookupLedger
 from pipeline.adapters.ledger.parking import ParkingLedger
 from pipeline.adapters.ledger.passages import PassageLedger
 from pipeline.adapters.ledger.preparing import PrepareLedger
-from pipeline.adapters.ledger.status import StatusLedger
 from pipeline.adapters.ledger.reconciling import ReconcileLedger
+from pipeline.adapters.ledger.status import StatusLedger
 from pipeline.adapters.ledger.swaps import SwapLedger
-from pipeline.adapters.ledger.sweeping import JobLedger, SweepLedger
+from pipeline.adapters.ledger.sweeping import SweepLedger
 from pipeline.breaker import Breaker
 from pipeline.embed import Drain, DrainLimits
 from pipeline.errors import PipelineError
 from pipeline.fingerprint import Space
-from pipeline.generation import SCHEMA_VERSION, Generation
-from pipeline.generations import SwapLimits
+from pipeline.generation import SCHEMA_VERSION, Generation, Status
 from pipeline.llm_wiring import LlmParts
-from pipeline.handout import NoMemory
 from pipeline.lookup import Lookup, LookupLimits, LookupParts
 from pipeline.ports import Embedder, Tokenizer, VectorStore
 from pipeline.prepare import PrepareLimits
 from pipeline.query_vectors import QueryVectors
 from pipeline.relevance import Thresholds
+from pipeline.recall import Recall, RecallParts
+from pipeline.recall_wiring import recall_parts
 from pipeline.rules import rule_name
+from pipeline.session_memory import SessionMemory
 from pipeline.settings import Settings
+from pipeline.swapping import SwapLimits
 from pipeline.sweep import SweepLimits
 from pipeline.validation import Limits
 
@@ -133,7 +137,7 @@ class Parts:
             names=ledger,
             vectors=self.vectors,
             queries=self.query_vectors,
-            memory=NoMemory(),
+            memory=SessionMemory(self.memory, DomainLimit(s.domain_limit)),
             invocations=self.invocations,
             limits=limits,
         )
@@ -146,8 +150,20 @@ class Parts:
             return self._lookups[tenant]
 
     @cached_property
+    def _recall_parts(self) -> RecallParts:
+        return recall_parts(self.settings, self.engine, self.vectors, self.query_vectors, self.invocations)
+
+    def recall(self, tenant: str) -> Recall:
+        """The recalls of one tenant."""
+        return Recall(tenant, self._recall_parts)
+
+    @cached_property
     def swaps(self) -> SwapLedger:
         return SwapLedger(self.engine)
+
+    @cached_property
+    def drops(self) -> DropLedger:
+        return DropLedger(self.engine)
 
     @cached_property
     def vectors(self) -> VectorStore:
@@ -204,7 +220,8 @@ class Parts:
         generation = self.generations.ensure(
             self.embedder.space, self.rule, SCHEMA_VERSION, self.settings.milvus_prefix, force=force
         )
-        if generation is not None:
+        # The collection of one that is on its way out must not come back.
+        if generation is not None and generation.status is not Status.RETIRING:
             self.vectors.create(generation.spec)
         return generation
 
@@ -234,9 +251,7 @@ class Parts:
     @property
     def swap_limits(self) -> SwapLimits:
         s = self.settings
-        return SwapLimits(
-            soak_seconds=s.soak_seconds, quiet_seconds=s.quiet_seconds, min_self_retrieval=s.min_self_retrieval
-        )
+        return SwapLimits(min_self_retrieval=s.min_self_retrieval)
 
     @property
     def sweep_limits(self) -> SweepLimits:

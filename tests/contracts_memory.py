@@ -34,7 +34,7 @@ def offer(key: str, passages=None, *, version: int = 1, domain: str = "infrastru
 
 def selection(*ranked: Offer, query: str = "how?", level: str = "REFERENCE", **fields) -> Selection:
     domain = ranked[0].domain if ranked else ""
-    question = Question(query=query, space="space", vector=VECTOR, level=level, domain=domain, answers={"a#1": 0.9})
+    question = Question(query=query, space="space", vector=VECTOR, level=level, domain=domain, documents=("a",))
     return Selection(ranked=ranked, question=question, **{"limit": 2, **fields})
 
 
@@ -150,12 +150,12 @@ class ActionMemoryContract:
         assert not memory.records().is_domain_retrieved(SESSION, "payments")
         assert [d.key for d in memory.seen(SESSION, "infrastructure")] == ["z", "c"]
 
-    def test_questions_come_back_with_vector_level_and_answers(self, memory):
+    def test_questions_come_back_with_vector_level_and_documents(self, memory):
         ask(memory, offer("a"), query="什么是幂等", level="PRECISE")
         (question,) = memory.begin(SESSION).questions
         assert (question.query, question.space, question.level) == ("什么是幂等", "space", "PRECISE")
         assert question.domain == "infrastructure"
-        assert question.answers == {"a#1": 0.9}
+        assert question.documents == ("a",)
         assert question.vector.dtype == np.float32
         assert np.abs(question.vector - VECTOR).max() < 1e-3
 

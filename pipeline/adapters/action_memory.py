@@ -289,7 +289,7 @@ def _ordinals(text: str) -> tuple[int, ...] | None:
 def _packed(question: Question) -> str:
     vector = "" if question.vector is None else base64.b64encode(question.vector.astype("<f2").tobytes()).decode()
     fields = {"q": question.query, "s": question.space, "v": vector, "l": question.level, "d": question.domain}
-    return json.dumps({**fields, "a": dict(question.answers)}, separators=(",", ":"))
+    return json.dumps({**fields, "k": question.documents}, separators=(",", ":"))
 
 
 def _unpacked(raw: bytes) -> Question:
@@ -301,7 +301,7 @@ def _unpacked(raw: bytes) -> Question:
         vector=vector,
         level=fields["l"],
         domain=fields["d"],
-        answers=fields["a"],
+        documents=tuple(fields["k"]),
     )
 
 
