@@ -7,10 +7,8 @@ from dataclasses import asdict
 import typer
 
 from ops.cli_client import AsJson, DataDir, print_json, stack_settings
-from ops.doctor import OK, WRONG, examine
-from pipeline.wiring import build
 
-MARKS = {OK: "ok     ", WRONG: "WRONG  "}
+MARKS = {"ok": "ok     ", "wrong": "WRONG  "}
 
 
 def register(app: typer.Typer) -> None:
@@ -20,6 +18,9 @@ def register(app: typer.Typer) -> None:
 
 def doctor(as_json: AsJson = False, data_dir: DataDir = None) -> None:
     """Check every part; exit status 1 when something is wrong."""
+    from ops.doctor import WRONG, examine
+    from pipeline.wiring import build
+
     settings = stack_settings(data_dir)
     findings = []
     for finding in examine(settings, build(settings)):

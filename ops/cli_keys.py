@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from ops.cli_client import AsJson, DataDir, database_settings, print_json
-from pipeline.adapters.ledger.connection import make_engine
-from pipeline.adapters.ledger.keys import KeyLedger
+
+if TYPE_CHECKING:
+    from pipeline.adapters.ledger.keys import KeyLedger
 
 keys = typer.Typer(help="Make, list and revoke API keys.", no_args_is_help=True)
 
@@ -79,6 +80,10 @@ def revoke(
 
 
 def _ledger(data_dir: Path | None) -> KeyLedger:
+    # The database library takes longer to import than most commands take to run.
+    from pipeline.adapters.ledger.connection import make_engine
+    from pipeline.adapters.ledger.keys import KeyLedger
+
     return KeyLedger(make_engine(database_settings(data_dir).database_url, 1))
 
 

@@ -66,7 +66,9 @@ def _part(name: str, part: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def _table(title: str, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Table:
-    table = Table(*columns, title=title, title_justify="left")
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*map(str, row))
     return table

@@ -8,7 +8,6 @@ import typer
 from rich.console import Console
 
 from ops.cli_client import AsJson, DataDir, print_json, settings_for
-from ops.up import up as run
 
 
 def register(app: typer.Typer) -> None:
@@ -24,6 +23,8 @@ def up(
     data_dir: DataDir = None,
 ) -> None:
     """Start everything that no URL is set for, and stay up until Ctrl-C."""
+    from ops.up import up as run
+
     console = Console(stderr=as_json, soft_wrap=True)
 
     def on_ready(info: dict[str, Any]) -> int | None:
