@@ -120,6 +120,12 @@ def _requires(scope: str) -> Callable[..., Caller]:
     return admitted
 
 
+def require_write(caller: Caller) -> None:
+    """For a request that only sometimes changes something. Raises Forbidden (403)."""
+    if not caller.scopes & {"write", "admin"}:
+        raise Forbidden(f"the API key {caller.key}… lacks the scope 'write'", scope="write")
+
+
 Reader = Annotated[Caller, Depends(_requires("read"))]
 Writer = Annotated[Caller, Depends(_requires("write"))]
 Admin = Annotated[Caller, Depends(_requires("admin"))]

@@ -75,6 +75,7 @@ class Settings(BaseSettings):
         default="repeat", description="What stops a further question in a domain that has answered one of the session."
     )
     memory_timeout_seconds: float = Field(default=0.05, gt=0, description="Beyond it a lookup goes on without memory.")
+    recall_lease_seconds: float = Field(default=600.0, gt=0, description="How long a recalled episode is held.")
     session_ttl_seconds: float = Field(default=86_400.0, ge=1, description="From the last lookup of the session.")
 
     llm_base_url: str = ""

@@ -35,9 +35,9 @@ from pipeline.lookup import Lookup, LookupLimits, LookupParts
 from pipeline.ports import Embedder, Tokenizer, VectorStore
 from pipeline.prepare import PrepareLimits
 from pipeline.query_vectors import QueryVectors
-from pipeline.relevance import Thresholds
 from pipeline.recall import Recall, RecallParts
 from pipeline.recall_wiring import recall_parts
+from pipeline.relevance import Thresholds
 from pipeline.rules import rule_name
 from pipeline.session_memory import SessionMemory
 from pipeline.settings import Settings
