@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pipeline.embed import Passages, confirm
 from pipeline.errors import CollectionGone
+from pipeline.generation import Generation
 from pipeline.generations import Generations, Jobs, fill
 from pipeline.ports import VectorStore
 from pipeline.retire import empty_trash
@@ -21,6 +22,7 @@ _TASK_OF = {"gpu": "wellhead.drain", "prepare": "wellhead.prepare", "llm": "well
 class Sweeping(Protocol):
     """What the sweep asks the ledger."""
 
+    def tick(self, every: float) -> bool: ...
     def lapse_claims(self, max_lapses: int, dead_pids: Sequence[int] = ()) -> None: ...
     def holders(self, host: str) -> list[int]: ...
     def complete_unflipped(self, limit: int = 200) -> list[Complete]: ...
@@ -35,6 +37,7 @@ class SweepLimits:
     """Bounds of one sweep; times in seconds."""
 
     max_lapses: int = 2
+    tick_seconds: float = 0.0
     claim_longest_seconds: float = 900.0
     flip_grace_seconds: float = 10.0
     fill_page: int = 500
@@ -45,7 +48,12 @@ class SweepLimits:
 def sweep(
     sweeping: Sweeping, generations: Generations, passages: Passages, store: VectorStore, limits: SweepLimits
 ) -> list[str]:
-    """One tick; returns the tasks to ring: those whose queue has due work."""
+    """One tick; returns the tasks to ring: those whose queue has due work.
+
+    A second sweep within ``tick_seconds`` does nothing: two beats have the effect of one.
+    """
+    if not sweeping.tick(limits.tick_seconds):
+        return []
     sweeping.lapse_claims(limits.max_lapses, [pid for pid in sweeping.holders(socket.gethostname()) if not _alive(pid)])
     active = {g.id: g for g in generations.active()}
     for complete in sweeping.complete_unflipped():
@@ -76,10 +84,17 @@ def heal(generations: Generations, store: VectorStore) -> list[int]:
     for generation in generations.active():
         missing = generation.collection not in existing
         store.create(generation.spec)
-        if (missing or store.admin().count(generation.collection) == 0) and generations.expected_rows(generation.id):
+        expected = generations.expected_rows(generation.id)
+        if expected and (missing or _mostly_empty(store, generation, expected)):
             generations.emptied(generation.id)
             healed.append(generation.id)
     return healed
+
+
+def _mostly_empty(store: VectorStore, generation: Generation, expected: int) -> bool:
+    """Fewer than half of the vectors that must be there, counted twice: whoever made the collection again may have
+    written a few already. Smaller losses are reconcile's."""
+    return all(store.admin().count(generation.collection) < (expected + 1) // 2 for _ in range(2))
 
 
 def _alive(pid: int) -> bool:

@@ -8,10 +8,14 @@ from typing import Any
 
 from celery import Celery
 from kombu.exceptions import OperationalError
+from redis import RedisError
 
 from workers.queues import ROUTES, Queue
 
 log = logging.getLogger(__name__)
+
+# Enough to wake a fleet: a drain that leaves work behind rings again itself.
+WAKE_UPS = 8
 
 
 @lru_cache(maxsize=4)
@@ -29,6 +33,17 @@ def ring(broker_url: str, task: str, **arguments: Any) -> bool:
         log.warning("could not ring %s: %s", task, error)
         return False
     return True
+
+
+def ring_if_quiet(broker_url: str, task: str) -> bool:
+    """What the sweep does at every tick: rings unless enough wake-ups lie there, so that an outage piles none up."""
+    try:
+        if depth(broker_url, ROUTES[task]) >= WAKE_UPS:
+            return False
+    except (OperationalError, OSError, RedisError) as error:
+        log.warning("could not look into the queue of %s: %s", task, error)
+        return False
+    return ring(broker_url, task)
 
 
 def prepare(broker_url: str) -> bool:

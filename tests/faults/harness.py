@@ -122,6 +122,7 @@ class Fleet:
         self.stack.start()
         self.parts = Parts(self.settings)
         self.children: dict[str, Child] = {}
+        self.supervised: set[str] = set()
         self.newest: dict[tuple[str, str], str | None] = {}
         self.began = time.monotonic()
 
@@ -136,6 +137,13 @@ class Fleet:
             if name not in self.children:
                 self.children[name] = self._child(name)
             self.children[name].start()
+            self.supervised.add(name)
+
+    def restart_dead(self) -> None:
+        """What a container's restart policy does: a worker that ended by itself is started again."""
+        for name in self.supervised:
+            if self.children[name].poll() is not None:
+                self.children[name].start()
 
     def start_all(self) -> None:
         """Everything, and waits until the first document went through: from then on faults hit a running system."""
@@ -155,6 +163,7 @@ class Fleet:
 
     def kill(self, name: str) -> None:
         """SIGKILL to the worker and its pool children, as a machine that is gone."""
+        self.supervised.discard(name)
         self.children[name].kill()
 
     def pool_child(self, name: str) -> int:
@@ -237,6 +246,7 @@ class Fleet:
         """Waits for a condition; returns how long that took. A database that is away for a moment is no failure."""
         began = time.monotonic()
         while True:
+            self.restart_dead()
             try:
                 if until():
                     return time.monotonic() - began

@@ -56,6 +56,7 @@ def test_whole_workers_killed_under_load_lose_nothing(make_fleet):
 def test_a_worker_that_is_asked_to_stop_finishes_its_group(fleet):
     fleet.load(40)
     busy(fleet)
+    fleet.supervised.discard("gpu")
     fleet.children["gpu"].ask_to_stop()
     assert fleet.children["gpu"].wait_stopped(25), "the drain ended within its budget, unforced"
     assert fleet.one("SELECT count(*) AS n FROM claim WHERE queue = 'gpu'") == 0
