@@ -28,7 +28,8 @@ class Status(StrEnum):
 class Generation:
     """One row of the ``generation`` table. ``emptied_at``: its collection was lost and is being rebuilt.
 
-    ``closing``: its last laggards are embedded in the live lane.
+    ``closing``: its last laggards are embedded in the live lane, before the serving generation's. ``compared``: what
+    the last comparison with the vector store found.
     """
 
     id: int
@@ -43,6 +44,7 @@ class Generation:
     calibration: int | None = None
     emptied_at: datetime | None = None
     recall_check: dict[str, Any] | None = None
+    compared: dict[str, Any] | None = None
 
     @property
     def spec(self) -> CollectionSpec:

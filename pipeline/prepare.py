@@ -13,7 +13,7 @@ from pipeline.fingerprint import Space
 from pipeline.generation import Generation
 from pipeline.heartbeat import kept
 from pipeline.ports import Tokenizer
-from pipeline.rules import passages_of
+from pipeline.rules import known_rule, passages_of
 from pipeline.work import ClaimedDocument, Prepared
 
 
@@ -117,8 +117,10 @@ def _passages(
     prepared = []
     for generation in active:
         tokenizer = tokenizer_for(generation.space)
-        # Another process may know this generation's model; the fill finds what nobody prepared.
-        passages = None if tokenizer is None else passages_of(generation.rule, _text(document), tokenizer)
+        # Another process may know this generation's model or rule: old and new code run side by side in a roll-out.
+        passages = None
+        if tokenizer is not None and known_rule(generation.rule):
+            passages = passages_of(generation.rule, _text(document), tokenizer)
         prepared.append(Prepared(generation=generation.id, passages=passages))
     return prepared
 

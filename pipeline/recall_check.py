@@ -26,7 +26,7 @@ class Probe:
 @dataclass(frozen=True, kw_only=True)
 class RecallCheck:
     """``self_retrieval``: share of probes whose own document is the first dense hit. ``overlap``: mean overlap of
-    the first ten documents with those of the serving generation; None when there is none."""
+    the first ten documents with those of the serving generation. None: nothing serves, or its model is gone."""
 
     probes: int
     self_retrieval: float
@@ -63,18 +63,18 @@ def check_recall(
     ours = _ranked(probes, store, candidate, embedder_for)
     theirs = None if serving is None else _ranked(probes, store, serving, embedder_for)
     overlap = None
-    if theirs and ours and probes:
+    if theirs is not None and ours is not None and probes:
         overlap = sum(len(set(a) & set(b)) / max(1, len(b)) for a, b in zip(ours, theirs, strict=True)) / len(probes)
     return RecallCheck(
         probes=len(probes),
-        self_retrieval=_self_retrieval(probes, ours),
+        self_retrieval=_self_retrieval(probes, ours or []),
         serving_self_retrieval=None if theirs is None else _self_retrieval(probes, theirs),
         overlap=overlap,
     )
 
 
 def _self_retrieval(probes: Sequence[Probe], ranked: Sequence[Sequence[int]]) -> float:
-    if not probes:
+    if not probes or not ranked:
         return 0.0
     return sum(found[:1] == [p.document] for p, found in zip(probes, ranked, strict=True)) / len(probes)
 
@@ -84,11 +84,11 @@ def _ranked(
     store: VectorStore,
     generation: Generation,
     embedder_for: Callable[[Space], Embedder | None],
-) -> list[list[int]]:
-    """For each probe the first ten documents, best first."""
+) -> list[list[int]] | None:
+    """For each probe the first ten documents, best first; None when this process cannot encode for the generation."""
     embedder = embedder_for(generation.space)
     if embedder is None:
-        return [[] for _ in probes]
+        return None
     found = []
     for probe in probes:
         encoded = embedder.encode(embedder.tokenize([probe.text], Role.QUERY))

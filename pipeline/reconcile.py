@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,6 +19,7 @@ class Reconciling(Protocol):
     def due(self, every_seconds: float) -> None: ...
     def served_page(self, generation: int, after: int, limit: int) -> list[Complete]: ...
     def repair(self, generation: int, documents: Sequence[int]) -> int: ...
+    def note(self, generation: int, found: dict[str, int]) -> None: ...
     def dead(self, generation: int, keys: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]: ...
 
 
@@ -32,18 +33,28 @@ class Difference:
 
 
 def reconcile(
-    jobs: Jobs, reconciling: Reconciling, store: VectorStore, active: Sequence[Generation], seconds: float
+    jobs: Jobs,
+    reconciling: Reconciling,
+    store: VectorStore,
+    active: Sequence[Generation],
+    seconds: float,
+    more_time: Callable[[], bool] = lambda: True,
 ) -> list[Difference]:
-    """Runs the due reconcile jobs; each page's cursor is committed, so a crash goes on where it was."""
+    """Runs the due reconcile jobs; each page's cursor is committed, so a crash goes on where it was.
+
+    What a comparison that a swap waits for found is noted on its generation.
+    """
     known = {g.id: g for g in active}
     done = []
-    while (job := jobs.take_job("reconcile:", seconds)) is not None:
+    while more_time() and (job := jobs.take_job("reconcile:", seconds)) is not None:
         generation = known.get(int(job["name"].split(":")[1]))
         if generation is None:
             jobs.advance_job(job["name"], job["token"], 0, job["state"], finished=True)
             continue
         page = reconciling.served_page(generation.id, job["cursor"], 500)
-        state = {"documents": 0, "missing": 0, "orphans": 0, **(job["state"] if job["cursor"] else {})}
+        # A job that starts over keeps nothing of its last run but what it is for.
+        kept = job["state"] if job["cursor"] else {k: v for k, v in job["state"].items() if k == "swap"}
+        state = {"documents": 0, "missing": 0, "orphans": 0, **kept}
         if page:
             missing = incomplete(store, generation, page)
             if missing:
@@ -52,7 +63,10 @@ def reconcile(
             jobs.advance_job(job["name"], job["token"], page[-1].document, state)
             continue
         state["orphans"] = delete_orphans(reconciling, store, generation)
+        wanted = state.pop("swap", False)
         if jobs.advance_job(job["name"], job["token"], 0, state, finished=True):
+            if wanted:
+                reconciling.note(generation.id, state)
             done.append(Difference(**state))
     return done
 

@@ -41,6 +41,11 @@ def parse_rule(name: str) -> tuple[int, int]:
     return int(match.group(1)), int(match.group(2))
 
 
+def known_rule(rule: str) -> bool:
+    """Whether this code can cut text by the rule of that name; raises UnknownRule for what is no name."""
+    return parse_rule(rule)[0] in RULES
+
+
 def passages_of(rule: str, text: VersionText, tokenizer: Tokenizer) -> list[Passage]:
     """The passages of ``text`` by the rule of that name; raises UnknownRule and WindowTooSmall."""
     version, passage_tokens = parse_rule(rule)

@@ -258,6 +258,7 @@ class Parts:
         s = self.settings
         return SweepLimits(
             max_lapses=s.max_lapses,
+            tick_seconds=s.sweep_seconds / 2,
             claim_longest_seconds=s.claim_longest_seconds,
             flip_grace_seconds=s.flip_grace_seconds,
             pending_cap=s.pending_cap,

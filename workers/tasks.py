@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from pipeline.generations import in_order, retire_old, run_check, try_swap
+from pipeline.generations import in_order, retire_old
 from pipeline.prepare import prepare as prepare_stage
 from pipeline.reconcile import reconcile as reconcile_stage
+from pipeline.swapping import run_check, try_swap
 from pipeline.sweep import heal as heal_stage
 from pipeline.sweep import long_jobs as long_jobs_stage
 from pipeline.sweep import sweep as sweep_stage
@@ -43,7 +44,7 @@ def sweep() -> None:
     """Finds whatever was forgotten and rings the queues that have work."""
     p = parts()
     for task in sweep_stage(p.sweeping, p.generations, p.passages, p.vectors, p.sweep_limits):
-        enqueue.ring(p.settings.broker_url, task)
+        enqueue.ring_if_quiet(p.settings.broker_url, task)
 
 
 @shared_task(base=PipelineTask, name="wellhead.long_jobs")
@@ -52,10 +53,11 @@ def long_jobs() -> None:
     p = parts()
     if long_jobs_stage(p.jobs, p.generations, p.sweep_limits, time_budget(p.settings.drain_seconds)):
         enqueue.prepare(p.settings.broker_url)
-    _, check_wanted = try_swap(p.generations, p.swaps, p.vectors, p.swap_limits)
-    if check_wanted:
-        enqueue.ring(p.settings.broker_url, "wellhead.check_recall")
-    retire_old(p.generations, p.swaps, p.vectors, p.swap_limits)
+    tick = try_swap(p.generations, p.swaps, p.swaps, p.vectors, p.swap_limits)
+    wanted = {"wellhead.check_recall": tick.check, "wellhead.reconcile": tick.compare}
+    for task in (name for name, needed in wanted.items() if needed):
+        enqueue.ring(p.settings.broker_url, task)
+    retire_old(p.generations, p.drops, p.vectors, p.settings.soak_seconds, p.settings.quiet_seconds)
 
 
 @shared_task(base=PipelineTask, name="wellhead.reconcile")
@@ -63,7 +65,8 @@ def reconcile() -> None:
     """Compares PostgreSQL and Milvus both ways when that is due, and repairs what differs."""
     p = parts()
     p.reconciling.due(p.settings.reconcile_seconds)
-    reconcile_stage(p.jobs, p.reconciling, p.vectors, p.generations.active(), p.sweep_limits.job_seconds)
+    more_time, active = time_budget(p.settings.drain_seconds), p.generations.active()
+    reconcile_stage(p.jobs, p.reconciling, p.vectors, active, p.sweep_limits.job_seconds, more_time)
 
 
 @shared_task(base=PipelineTask, name="wellhead.check_recall")

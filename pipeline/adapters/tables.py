@@ -157,6 +157,8 @@ generation = Table(
     Column("status", String(10), nullable=False),
     Column("held", Text),
     Column("recall_check", JSONB),
+    # The last comparison with the vector store that was made for a swap.
+    Column("compared", JSONB),
     Column("calibration", BigInteger),
     Column("closing", Boolean, nullable=False, server_default=text("false")),
     _at("emptied_at"),
@@ -191,6 +193,10 @@ embedding = Table(
         "generation",
         "document",
         postgresql_where=text("live_version IS DISTINCT FROM target_version"),
+    ),
+    # Documents that whoever prepared them could not cut for this generation, or that wait for a repair.
+    Index(
+        "ix_embedding_untargeted", "generation", "document", postgresql_where=text("target_version IS NULL")
     ),
     postgresql_partition_by="LIST (generation)",
 )

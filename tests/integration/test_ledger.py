@@ -328,6 +328,7 @@ def test_forgotten_documents_are_queued_again(ledgers):
     ledgers.generation()
     ledgers.put("a", "one")
     ledgers.rows("DELETE FROM prepare_job")
+    ledgers.rows("UPDATE job SET finished_at = clock_timestamp()")
     ledgers.rows("UPDATE document SET updated_at = updated_at - interval '1 minute'")
     assert ledgers.sweeping.requeue_forgotten() == 1
     assert ledgers.prepare(lane=Lane.BACKFILL) == 1

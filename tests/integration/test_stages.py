@@ -11,9 +11,11 @@ from pipeline.embed import Drain, DrainLimits
 from pipeline.errors import InfrastructureDown, OutOfMemory
 from pipeline.fingerprint import passage_key
 from pipeline.generation import SCHEMA_VERSION
-from pipeline.generations import SwapLimits, fill, in_order, retire_old, run_check, try_swap
+from pipeline.generations import fill, in_order, retire_old
 from pipeline.ports import Embeddings, Scope
 from pipeline.prepare import PrepareLimits, prepare
+from pipeline.reconcile import reconcile
+from pipeline.swapping import SwapLimits, run_check, try_swap
 from pipeline.sweep import SweepLimits, heal, sweep
 from tests.fakes import HashEmbedder
 from tests.fakes_vectors import InMemoryVectors
@@ -283,30 +285,38 @@ def test_a_wiped_collection_is_noticed_and_everything_is_embedded_again(bench):
     assert heal(bench.ledgers.generations, bench.store) == [bench.generation.id]
     assert bench.ledgers.generations.serving().emptied_at is not None
     assert heal(bench.ledgers.generations, bench.store) == []
-    job = bench.ledgers.jobs.take_job("fill:", 60)
-    while job:
-        fill(bench.ledgers.jobs, job, bench.ledgers.generations.active(), 2, 1000)
-        bench.run()
-        job = bench.ledgers.jobs.take_job("fill:", 60)
+    fill_all(bench, page=2)
     sweep(bench.ledgers.sweeping, bench.ledgers.generations, bench.ledgers.passages, bench.store, SweepLimits())
     assert bench.ledgers.generations.serving().emptied_at is None
     assert bench.keys() == bench.wanted()
     assert len(bench.keys()) == 4
 
 
-def fill_all(bench):
-    while job := bench.ledgers.jobs.take_job("fill:", 60):
-        fill(bench.ledgers.jobs, job, bench.ledgers.generations.active(), 3, 1000)
+def fill_all(bench, page=3):
+    while True:
+        bench.ledgers.rows("UPDATE job SET not_before = clock_timestamp() WHERE starts_with(name, 'fill:')")
+        job = bench.ledgers.jobs.take_job("fill:", 60)
+        if job is None:
+            return
+        fill(bench.ledgers.jobs, job, bench.ledgers.generations.active(), page, 1000)
         bench.run()
 
 
-SWAP = SwapLimits(soak_seconds=0, quiet_seconds=0, min_self_retrieval=0.5)
+SWAP = SwapLimits(min_self_retrieval=0.5, settle_seconds=0, patience_seconds=0)
 
 
-def swap(bench):
-    g, s = bench.ledgers.generations, bench.ledgers.swaps
-    run_check(g, s, bench.store, bench.embedder_for, SWAP)
-    return try_swap(g, s, bench.store, SWAP)[0]
+def swap(bench, calibrated=lambda _: True):
+    """Ticks, and does what they ask for, until one asks for nothing."""
+    ledgers = bench.ledgers
+    for _ in range(4):
+        tick = try_swap(ledgers.generations, ledgers.swaps, ledgers.swaps, bench.store, SWAP, calibrated)
+        if tick.check:
+            run_check(ledgers.generations, ledgers.swaps, bench.store, bench.embedder_for, SWAP)
+        if tick.compare:
+            reconcile(ledgers.jobs, ledgers.reconciling, bench.store, ledgers.generations.active(), 60)
+        if not tick.check and not tick.compare:
+            return tick.swapped
+    return None
 
 
 def test_a_rule_bump_embeds_the_corpus_again_and_swaps_when_all_is_there(bench):
@@ -372,8 +382,7 @@ def test_draining_generations_are_retired_and_dropped_with_all_they_hold(bench):
     new = bench.begin("r1:48")
     fill_all(bench)
     assert swap(bench).id == new.id
-    g, s = bench.ledgers.generations, bench.ledgers.swaps
-    retire_old(g, s, bench.store, SWAP)
+    retire_old(bench.ledgers.generations, bench.ledgers.drops, bench.store, 0, 0)
     assert old.collection not in bench.store.collections()
     assert bench.ledgers.rows("SELECT status FROM generation ORDER BY id") == [{"status": "dropped"}, {"status": "serving"}]
     assert bench.ledgers.rows("SELECT to_regclass('embedding_g1') AS t") == [{"t": None}]

@@ -11,11 +11,14 @@ import sqlalchemy as sa
 
 from pipeline.adapters.ledger.connection import make_engine
 from pipeline.adapters.ledger.documents import DocumentLedger
+from pipeline.adapters.ledger.drops import DropLedger
 from pipeline.adapters.ledger.generations import GenerationLedger
+from pipeline.adapters.ledger.jobs import JobLedger
 from pipeline.adapters.ledger.passages import PassageLedger
 from pipeline.adapters.ledger.preparing import PrepareLedger
+from pipeline.adapters.ledger.reconciling import ReconcileLedger
 from pipeline.adapters.ledger.swaps import SwapLedger
-from pipeline.adapters.ledger.sweeping import JobLedger, SweepLedger
+from pipeline.adapters.ledger.sweeping import SweepLedger
 from pipeline.documents import Lane, Passage, Upload
 from pipeline.fingerprint import Space, digest
 from pipeline.generation import SCHEMA_VERSION, Generation
@@ -50,6 +53,8 @@ class Ledgers:
         self.sweeping = SweepLedger(self.engine)
         self.jobs = JobLedger(self.engine)
         self.swaps = SwapLedger(self.engine)
+        self.drops = DropLedger(self.engine)
+        self.reconciling = ReconcileLedger(self.engine)
 
     def generation(self, rule: str = "r1:400") -> Generation:
         made = self.generations.ensure(SPACE, rule, SCHEMA_VERSION, f"t{uuid.uuid4().hex[:8]}")

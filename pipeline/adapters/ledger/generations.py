@@ -33,6 +33,7 @@ class GenerationLedger(Ledger):
         """The generation of this fingerprint, made when it was never seen; None when it was seen and dropped.
 
         However many processes start at once, one row is made: the exclusive lock and a unique index see to it.
+        ``force``: somebody asked for it, so one that was dropped is built again.
         """
         name = fingerprint(space, rule)
         with self._transaction() as connection:
@@ -68,7 +69,7 @@ class GenerationLedger(Ledger):
                 run(connection, f"DELETE FROM {table} WHERE generation = :generation", generation=generation)
             run(
                 connection,
-                "UPDATE generation SET emptied_at = clock_timestamp() WHERE id = :generation",
+                "UPDATE generation SET emptied_at = clock_timestamp(), compared = NULL WHERE id = :generation",
                 generation=generation,
             )
             add_job(connection, f"fill:{generation}")
@@ -86,15 +87,20 @@ class GenerationLedger(Ledger):
             )
 
     def probes(self, generation: int, limit: int) -> list[Probe]:
-        """Titles of served documents, spread over the corpus: the same sample for the same corpus."""
+        """Titles of served documents, spread over the corpus: the same sample for the same corpus.
+
+        A document without a title is asked for by the first line that says something.
+        """
         with self._transaction() as connection:
             return [
                 Probe(tenant=r["tenant"], kind=r["kind"], document=r["id"], text=r["title"])
                 for r in rows(
                     connection,
-                    "SELECT d.tenant, d.kind, d.id, v.title FROM embedding e JOIN document d ON d.id = e.document"
-                    " JOIN document_version v ON v.document = d.id AND v.version = e.live_version"
-                    " WHERE e.generation = :generation AND e.live_total > 0 AND v.title <> ''"
+                    "SELECT d.tenant, d.kind, d.id, x.title FROM embedding e JOIN document d ON d.id = e.document"
+                    " JOIN document_version v ON v.document = d.id AND v.version = e.live_version, LATERAL (SELECT"
+                    " coalesce(nullif(v.title, ''), substring(coalesce(v.body, v.events #>> '{0,blocks,0,text}')"
+                    " FROM '[[:alnum:]][^\n]{0,199}')) AS title) x"
+                    " WHERE e.generation = :generation AND e.live_total > 0 AND x.title IS NOT NULL"
                     " ORDER BY md5(CAST(d.id AS text)) LIMIT :limit",
                     generation=generation,
                     limit=limit,
@@ -128,6 +134,7 @@ def _add(
     assert row is not None
     run(connection, f"CREATE TABLE embedding_g{number} PARTITION OF embedding FOR VALUES IN ({number})")
     add_job(connection, f"fill:{number}")
+    count_event(connection, "generations_started")
     # A second bump during a build supersedes it: nobody will ever need the first one's vectors.
     run(
         connection,
@@ -168,4 +175,5 @@ def generation_of(row: dict[str, Any]) -> Generation:
         calibration=row["calibration"],
         emptied_at=row["emptied_at"],
         recall_check=row["recall_check"],
+        compared=row["compared"],
     )

@@ -143,6 +143,7 @@ def _target(connection: Connection, claimed: ClaimedDocument, prepared: Prepared
     """Points one generation's embedding row at the new version, unless a flight is under way."""
     passages = prepared.passages
     if passages is None:
+        _leave_to_others(connection, prepared.generation, claimed.document)
         return
     run(
         connection,
@@ -211,6 +212,18 @@ def _row(claimed: ClaimedDocument, generation: int, lane: Lane, since: Any, pass
         "tenant": claimed.tenant,
         "since": since,
     }
+
+
+def _leave_to_others(connection: Connection, generation: int, document: int) -> None:
+    """This process cannot cut for the generation: the row says so, and the sweep offers the document again."""
+    run(
+        connection,
+        "INSERT INTO embedding AS e (generation, document, requested_at) VALUES (:generation, :document,"
+        " clock_timestamp()) ON CONFLICT (generation, document) DO UPDATE SET target_version = NULL,"
+        " requested_at = clock_timestamp() WHERE e.target_version IS NULL OR e.target_version = e.live_version",
+        generation=generation,
+        document=document,
+    )
 
 
 def _started(connection: Connection, row: dict[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from pipeline.adapters.ledger.connection import Ledger, count_event, rows, run
@@ -58,6 +59,20 @@ class ReconcileLedger(Ledger):
                 "SELECT id, tenant FROM document WHERE id = ANY(:documents)",
                 int(Lane.LIVE),
                 documents=sorted(documents),
+            )
+
+    def note(self, generation: int, found: dict[str, int]) -> None:
+        """What a comparison for a swap found. One that found something is made again after the repair."""
+        with self._transaction() as connection:
+            run(
+                connection,
+                "UPDATE generation SET compared = CAST(:found AS jsonb), held = :held WHERE id = :generation"
+                " AND status = 'building'",
+                generation=generation,
+                found=json.dumps(found) if not found["missing"] else None,
+                held=f"{found['missing']} documents lacked vectors in Milvus; they are embedded again"
+                if found["missing"]
+                else None,
             )
 
     def dead(self, generation: int, keys: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

@@ -1,4 +1,4 @@
-"""Coverage, swap, rollback and retirement of generations: counted in PostgreSQL, under the exclusive lock."""
+"""Coverage and swaps of generations: counted in PostgreSQL, under the exclusive lock."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import Any
 from sqlalchemy import Connection
 
 from pipeline.adapters.ledger.connection import GENERATIONS_LOCK, Ledger, bump, one, rows, run, scalar
-from pipeline.adapters.ledger.generations import add_job, generation_of
+from pipeline.adapters.ledger.generations import generation_of
 from pipeline.errors import Conflict, NotFound
 from pipeline.generation import Coverage, Generation, Status
 
-# Documents that the serving generation serves and the other one does not serve at least as new.
+# Documents that the serving generation serves and the other one does not serve at least as new. Milvus answers
+# searches a moment behind: what was served before and is new in the other generation must have had that moment.
 _BEHIND = """
 FROM embedding s WHERE s.generation = :serving AND s.live_version IS NOT NULL AND NOT EXISTS (
     SELECT FROM embedding b WHERE b.generation = :other AND b.document = s.document
-    AND b.live_version >= s.live_version)
+    AND b.live_version >= s.live_version AND NOT (
+        b.prev_version IS NULL AND b.flipped_at > clock_timestamp() - make_interval(secs => :settle)
+        AND s.flipped_at < clock_timestamp() - make_interval(secs => :settle)))
 """
 
 
@@ -54,10 +57,57 @@ class SwapLedger(Ledger):
             tokens_total=int(float(row["tokens_known"]) + per_document * row["untargeted"]),
         )
 
-    def behind(self, serving: int, other: int, limit: int = 1000) -> int:
-        """How many documents the other generation still has to catch up on, counted up to ``limit``."""
+    def behind(self, serving: int, other: int, limit: int = 1000, settle: float = 0.0) -> int:
+        """How many documents the other generation still has to catch up on, counted up to ``limit``.
+
+        ``settle``: seconds that a document new in the other one must have been there.
+        """
         with self._transaction() as connection:
-            return _behind(connection, serving, other, limit)
+            return _behind(connection, serving, other, limit, settle)
+
+    def served(self, generation: int, limit: int = 10_000) -> int:
+        """How many documents a generation serves, counted up to ``limit``."""
+        with self._transaction() as connection:
+            return int(
+                scalar(
+                    connection,
+                    "SELECT count(*) FROM (SELECT FROM embedding WHERE generation = :generation"
+                    " AND live_version IS NOT NULL LIMIT :limit) x",
+                    generation=generation,
+                    limit=limit,
+                )
+            )
+
+    def catch_up(self, generation: int, after: float = 60.0) -> bool:
+        """Looks for forgotten documents from the beginning, when the last fill ended ``after`` seconds ago."""
+        with self._transaction() as connection:
+            return (
+                run(
+                    connection,
+                    "UPDATE job SET cursor = 0, token = NULL, deadline = NULL, not_before = clock_timestamp(),"
+                    " state = '{}', finished_at = NULL WHERE name = :name"
+                    " AND finished_at < clock_timestamp() - make_interval(secs => :after)",
+                    name=f"fill:{generation}",
+                    after=after,
+                )
+                == 1
+            )
+
+    def want_comparison(self, generation: int) -> None:
+        """Compares the generation with the vector store from the beginning, unless that is under way."""
+        with self._transaction() as connection:
+            run(
+                connection,
+                "INSERT INTO job (name, state) VALUES (:name, CAST(:state AS jsonb)) ON CONFLICT (name) DO UPDATE SET cursor = 0,"
+                " token = NULL, deadline = NULL, finished_at = NULL, not_before = clock_timestamp(), state = excluded.state"
+                " WHERE job.finished_at IS NOT NULL OR NOT jsonb_exists(job.state, 'swap')",
+                name=f"reconcile:{generation}",
+                state=json.dumps({"swap": True}),
+            )
+
+    def note_comparison(self, generation: int, found: dict[str, Any]) -> None:
+        """Stores what a comparison for the swap found."""
+        self._note(generation, "compared", found)
 
     def close_in(self, generation: int) -> None:
         """The last laggards move to the live lane: under steady uploads the end must still come."""
@@ -81,15 +131,26 @@ class SwapLedger(Ledger):
 
     def note_check(self, generation: int, check: dict[str, Any]) -> None:
         """Stores the recall check on the generation."""
+        self._note(generation, "recall_check", check)
+
+    def _note(self, generation: int, column: str, value: dict[str, Any]) -> None:
         with self._transaction() as connection:
             run(
                 connection,
-                "UPDATE generation SET recall_check = CAST(:check AS jsonb) WHERE id = :id",
+                f"UPDATE generation SET {column} = CAST(:value AS jsonb) WHERE id = :id",
                 id=generation,
-                check=json.dumps(check),
+                value=json.dumps(value),
             )
 
-    def swap(self, other: int, *, accept_missing: bool = False) -> Generation:
+    def latest_draining(self) -> Generation:
+        """The one that served last. Raises Conflict when none is kept any more."""
+        with self._transaction() as connection:
+            row = one(connection, "SELECT * FROM generation WHERE status = 'draining' ORDER BY draining_at DESC LIMIT 1")
+        if row is None:
+            raise Conflict("no generation that served before is kept any more")
+        return generation_of(row)
+
+    def swap(self, other: int, *, accept_missing: bool = False, settle: float = 0.0) -> Generation:
         """Makes ``other`` serve and the serving one drain, if nothing that is served would vanish or grow older.
 
         One transaction under the exclusive lock, with writes to ``embedding`` held off while it counts: no flip
@@ -105,7 +166,7 @@ class SwapLedger(Ledger):
                 raise Conflict(f"generation {other} is {target['status']}; only a building or draining one can serve")
             serving = one(connection, "SELECT * FROM generation WHERE status = 'serving' FOR UPDATE")
             if serving is not None:
-                lag = _behind(connection, serving["id"], other, 1_000_000)
+                lag = _behind(connection, serving["id"], other, 1_000_000, settle)
                 if lag and not accept_missing:
                     raise Conflict(f"{lag} documents are served newer by generation {serving['id']}", behind=lag)
                 _leave(connection, serving["id"])
@@ -115,55 +176,14 @@ class SwapLedger(Ledger):
                 " held = NULL, closing = false WHERE id = :id",
                 id=other,
             )
-            run(connection, "DELETE FROM job WHERE name = :name", name=f"drop:{other}")
             for tenant in rows(connection, "SELECT DISTINCT tenant FROM document ORDER BY tenant"):
                 bump(connection, tenant["tenant"], "l0")
             row = one(connection, "SELECT * FROM generation WHERE id = :id", id=other)
             assert row is not None
             return generation_of(row)
 
-    def retire(self, generation: int, *, now: bool = False, soak: float = 0.0) -> bool:
-        """Stops claims and writes of a draining (after its soak) or an aborted generation; False when not due."""
-        with self._transaction() as connection:
-            run(connection, "SELECT pg_advisory_xact_lock(:lock)", lock=GENERATIONS_LOCK)
-            done = run(
-                connection,
-                "UPDATE generation SET status = 'retiring', retired_at = clock_timestamp() WHERE id = :id AND"
-                " ((status = 'draining' AND (:now OR draining_at < clock_timestamp() - make_interval(secs => :soak)))"
-                " OR (status = 'building' AND :now))",
-                id=generation,
-                now=now,
-                soak=soak,
-            )
-            if done:
-                add_job(connection, f"drop:{generation}")
-            return done == 1
 
-    def retiring(self, quiet: float) -> list[Generation]:
-        """Retired ones whose last claim and slowest lookup ended at least ``quiet`` seconds after they retired."""
-        with self._transaction() as connection:
-            return [
-                generation_of(r)
-                for r in rows(
-                    connection,
-                    "SELECT * FROM generation WHERE status = 'retiring'"
-                    " AND retired_at < clock_timestamp() - make_interval(secs => :quiet) ORDER BY id",
-                    quiet=quiet,
-                )
-            ]
-
-    def dropped(self, generation: int) -> None:
-        """Forgets a generation whose collection is gone: partition, passages, trash."""
-        with self._transaction() as connection:
-            run(connection, "SELECT pg_advisory_xact_lock(:lock)", lock=GENERATIONS_LOCK)
-            for table in ("passage", "vector_trash"):
-                run(connection, f"DELETE FROM {table} WHERE generation = :id", id=generation)
-            run(connection, f"DROP TABLE IF EXISTS embedding_g{int(generation)}")
-            run(connection, "UPDATE generation SET status = 'dropped' WHERE id = :id", id=generation)
-            run(connection, "DELETE FROM job WHERE split_part(name, ':', 2) = :id", id=str(generation))
-
-
-def _behind(connection: Connection, serving: int, other: int, limit: int) -> int:
+def _behind(connection: Connection, serving: int, other: int, limit: int, settle: float) -> int:
     return int(
         scalar(
             connection,
@@ -171,6 +191,7 @@ def _behind(connection: Connection, serving: int, other: int, limit: int) -> int
             serving=serving,
             other=other,
             limit=limit,
+            settle=settle,
         )
     )
 

@@ -1,14 +1,14 @@
-"""What the sweep asks PostgreSQL: lapsed claims, forgotten rows, trash, jobs, stale documents."""
+"""What the sweep asks PostgreSQL: lapsed claims, forgotten rows, trash."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
+from sqlalchemy import Connection
+
 from pipeline.adapters.ledger.claims import lapse
-from pipeline.adapters.ledger.connection import Ledger, count_event, one, rows, run, scalar
-from pipeline.adapters.ledger.documents import queue_prepare
+from pipeline.adapters.ledger.connection import Ledger, count_event, one, rows, run
 from pipeline.adapters.ledger.passages import note_parked
 from pipeline.documents import Lane
 from pipeline.work import Complete, Trash
@@ -19,6 +19,21 @@ WORK = {"gpu": "passage", "prepare": "prepare_job", "llm": "describe_job"}
 
 class SweepLedger(Ledger):
     """The ``Sweeping`` port on PostgreSQL."""
+
+    def tick(self, every: float) -> bool:
+        """Is it this sweep's turn? False when another one began less than ``every`` seconds ago."""
+        with self._transaction() as connection:
+            return (
+                run(
+                    connection,
+                    "INSERT INTO job (name, not_before, finished_at) VALUES ('tick:sweep', clock_timestamp()"
+                    " + make_interval(secs => :every), clock_timestamp()) ON CONFLICT (name) DO UPDATE SET"
+                    " not_before = excluded.not_before, finished_at = excluded.finished_at"
+                    " WHERE job.not_before <= clock_timestamp()",
+                    every=every,
+                )
+                == 1
+            )
 
     def lapse_claims(self, max_lapses: int, dead_pids: Sequence[int] = ()) -> None:
         """Takes back what lost workers held."""
@@ -54,123 +69,99 @@ class SweepLedger(Ledger):
         assert row is not None
         return {q: int(row[q]) for q in WORK}
 
-    def requeue_forgotten(self, minutes: int = 60) -> int:
-        """Recently changed documents whose newest version no job and no embedding row knows about."""
+    def requeue_forgotten(self, limit: int = 2000, retry_seconds: float = 30.0) -> int:
+        """Documents whose newest version some generation neither has nor is about to get, and that no job knows.
+
+        Index-driven: what it reads grows with the work that waits, never with the corpus.
+        """
         with self._transaction() as connection:
-            return queue_prepare(
-                connection,
-                "SELECT d.id, d.tenant FROM document d CROSS JOIN generation g"
-                " LEFT JOIN embedding e ON e.generation = g.id AND e.document = d.id"
-                " WHERE g.status IN ('building', 'serving', 'draining') AND d.version > 0"
-                " AND d.updated_at > clock_timestamp() - make_interval(mins => :minutes)"
-                " AND d.updated_at < clock_timestamp() - interval '5 seconds'"
-                " AND d.deleted_version IS DISTINCT FROM d.version"
-                " AND (e.document IS NULL OR (e.target_version < d.version"
-                " AND (e.live_version = e.target_version OR e.parked > 0)))"
-                " AND NOT EXISTS (SELECT FROM prepare_job j WHERE j.document = d.id) GROUP BY d.id, d.tenant",
-                int(Lane.BACKFILL),
-                minutes=minutes,
-            )
+            found = [r["document"] for r in rows(connection, _UNTARGETED, limit=limit, retry=retry_seconds)]
+            changed = rows(connection, _CHANGED, limit=limit)
+            found += [r["document"] for r in changed if r["forgotten"]]
+            if changed:
+                _changes_seen(connection, max(r["at"] for r in changed))
+            return _queue_again(connection, found) if found else 0
 
     def due_trash(self, limit: int = 200) -> list[Trash]:
-        """Dead versions whose keys may be deleted now, of generations whose collection still exists."""
+        """Dead versions whose keys may be deleted now; those of a retired generation go with its collection."""
         with self._transaction() as connection:
             return [
                 Trash(**r)
                 for r in rows(
                     connection,
                     "SELECT t.id, t.generation, t.document, t.version, t.total, t.passes FROM vector_trash t"
-                    " JOIN generation g ON g.id = t.generation AND g.status <> 'dropped'"
+                    " JOIN generation g ON g.id = t.generation AND g.status IN ('building', 'serving', 'draining')"
                     " WHERE t.due <= clock_timestamp() ORDER BY t.due LIMIT :limit",
                     limit=limit,
                 )
             ]
 
     def trash_done(self, ids: Sequence[int], again_after: float) -> None:
-        """The first pass over a key set is repeated after the longest claim, for what a late worker wrote."""
+        """The first pass over a key set is repeated after the longest claim, for what a late worker wrote.
+
+        A row that is not due any more was dealt with by another sweep meanwhile: its second pass still comes.
+        """
+        due = "id = ANY(:ids) AND due <= clock_timestamp()"
         with self._transaction() as connection:
-            run(connection, "DELETE FROM vector_trash WHERE id = ANY(:ids) AND passes >= 1", ids=list(ids))
+            run(connection, f"DELETE FROM vector_trash WHERE {due} AND passes >= 1", ids=list(ids))
             run(
                 connection,
                 "UPDATE vector_trash SET passes = passes + 1,"
-                " due = clock_timestamp() + make_interval(secs => :again) WHERE id = ANY(:ids)",
+                f" due = clock_timestamp() + make_interval(secs => :again) WHERE {due}",
                 ids=list(ids),
                 again=again_after,
             )
 
 
-class JobLedger(Ledger):
-    """The ``Jobs`` port: long work under a row with a token and a cursor, so that a crash loses no tick."""
+# Somebody prepared the document for another generation but could not cut it for this one, a repair was lost, or a
+# version was parked and a newer one waits behind it.
+_UNTARGETED = """
+SELECT DISTINCT w.document FROM (
+    (SELECT e.generation, e.document FROM embedding e JOIN generation g ON g.id = e.generation
+     WHERE e.target_version IS NULL AND g.status IN ('building', 'serving', 'draining')
+     AND (e.requested_at IS NULL OR e.requested_at < clock_timestamp() - make_interval(secs => :retry))
+     ORDER BY e.generation, e.document LIMIT :limit)
+    UNION ALL
+    (SELECT e.generation, e.document FROM embedding e JOIN generation g ON g.id = e.generation
+     JOIN document d ON d.id = e.document
+     WHERE e.live_version IS DISTINCT FROM e.target_version AND e.parked > 0 AND e.target_version < d.version
+     AND g.status IN ('building', 'serving', 'draining') ORDER BY e.generation, e.document LIMIT :limit)
+) w
+"""
 
-    def take_job(self, prefix: str, seconds: float) -> dict[str, Any] | None:
-        """One due, unheld job whose name starts with ``prefix``; its token fences whoever held it before."""
-        with self._transaction() as connection:
-            return one(
-                connection,
-                "UPDATE job SET token = nextval(pg_get_serial_sequence('claim', 'token')),"
-                " deadline = clock_timestamp() + make_interval(secs => :seconds) WHERE name = ("
-                " SELECT name FROM job WHERE starts_with(name, :prefix) AND finished_at IS NULL"
-                " AND not_before <= clock_timestamp() AND (deadline IS NULL OR deadline < clock_timestamp())"
-                " ORDER BY not_before, name LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING name, token, cursor, state",
-                prefix=prefix,
-                seconds=seconds,
-            )
+# Each change is looked at once, half a minute later, by a mark that moves along ``updated_at``: a job that vanished
+# without a trace is found, and a million fresh documents cost nothing.
+_CHANGED = """
+SELECT d.id AS document, extract(epoch FROM d.updated_at) * 1000000 AS at,
+       d.version > 0 AND d.deleted_version IS DISTINCT FROM d.version AND EXISTS (
+           SELECT FROM generation g LEFT JOIN embedding e ON e.generation = g.id AND e.document = d.id
+           WHERE g.status IN ('building', 'serving', 'draining') AND (e.document IS NULL
+           OR e.target_version < d.version AND e.live_version = e.target_version)
+           AND NOT EXISTS (SELECT FROM job j WHERE j.name = 'fill:' || g.id AND j.finished_at IS NULL)) AS forgotten
+FROM document d
+WHERE d.updated_at > coalesce((SELECT to_timestamp(cursor / 1000000.0) FROM job WHERE name = 'changes'), '-infinity')
+  AND d.updated_at < clock_timestamp() - interval '30 seconds'
+ORDER BY d.updated_at LIMIT :limit
+"""
 
-    def advance_job(
-        self, name: str, token: int, cursor: int, state: dict[str, Any], delay: float = 0.0, *, finished: bool = False
-    ) -> bool:
-        """Commits progress and lets go of the job; False when somebody else holds it now."""
-        with self._transaction() as connection:
-            return (
-                run(
-                    connection,
-                    "UPDATE job SET cursor = :cursor, state = CAST(:state AS jsonb), token = NULL, deadline = NULL,"
-                    " not_before = clock_timestamp() + make_interval(secs => :delay),"
-                    " finished_at = CASE WHEN :finished THEN clock_timestamp() END"
-                    " WHERE name = :name AND token = :token",
-                    name=name,
-                    token=token,
-                    cursor=cursor,
-                    state=json.dumps(state),
-                    delay=delay,
-                    finished=finished,
-                )
-                == 1
-            )
 
-    def fill_page(self, generation: int, cursor: int, page: int, cap: int) -> tuple[int, int]:
-        """Queues prepare jobs for the next documents without an embedding row; returns (new cursor, queued).
+def _changes_seen(connection: Connection, at: Any) -> None:
+    run(
+        connection,
+        "INSERT INTO job (name, cursor, finished_at) VALUES ('changes', :at, clock_timestamp())"
+        " ON CONFLICT (name) DO UPDATE SET cursor = excluded.cursor",
+        at=int(at),
+    )
 
-        Stops short while ``cap`` jobs or passages of the backfill lane are pending. At the end of the table the
-        cursor starts again: the end is reached when an anti-join finds nothing, not when the cursor does.
-        """
-        with self._transaction() as connection:
-            busy = scalar(
-                connection,
-                "SELECT (SELECT count(*) FROM (SELECT FROM prepare_job WHERE state = 'pending' LIMIT :cap) x)"
-                " + (SELECT count(*) FROM (SELECT FROM passage WHERE state = 'pending' AND lane = 1 LIMIT :cap) y)",
-                cap=cap,
-            )
-            if busy >= cap:
-                return cursor, 0
-            found = rows(
-                connection,
-                "SELECT d.id FROM document d WHERE d.id > :cursor AND d.version > 0"
-                " AND d.deleted_version IS DISTINCT FROM d.version AND NOT EXISTS (SELECT FROM embedding e"
-                " WHERE e.generation = :generation AND e.document = d.id AND e.target_version IS NOT NULL)"
-                " ORDER BY d.id LIMIT :page",
-                cursor=cursor,
-                generation=generation,
-                page=page,
-            )
-            ids = [r["id"] for r in found]
-            if not ids:
-                return 0, 0
-            queued = run(
-                connection,
-                "INSERT INTO prepare_job (document, tenant, lane) SELECT id, tenant, 1 FROM document"
-                " WHERE id = ANY(:ids) ON CONFLICT DO NOTHING",
-                ids=ids,
-            )
-            count_event(connection, "fill_queued", queued)
-            return max(ids), len(ids)
+
+def _queue_again(connection: Connection, documents: Sequence[int]) -> int:
+    """In the backfill lane; a job that is there already is left alone."""
+    queued = run(
+        connection,
+        "INSERT INTO prepare_job (document, tenant, lane) SELECT id, tenant, :lane FROM document"
+        " WHERE id = ANY(:ids) AND deleted_version IS DISTINCT FROM version ORDER BY id ON CONFLICT DO NOTHING",
+        ids=sorted(set(documents)),
+        lane=int(Lane.BACKFILL),
+    )
+    count_event(connection, "forgotten_requeued", queued)
+    return queued
