@@ -14,14 +14,42 @@ from api.deps import Pressure, Services
 from api.limits import BodyLimit
 from api.openapi import describe_bodies
 from api.probing import Encoder, Probing, probes_of
-from api.routes import batch, documents, files, generations, health, lookup, metrics, recall, status
+from api.routes import (
+    batch,
+    documents,
+    files,
+    generations,
+    health,
+    knowledge_map,
+    lookup,
+    metrics,
+    parked,
+    prompts,
+    recall,
+    sessions,
+    status,
+)
 from pipeline.ports import Role
 from pipeline.settings import Settings
 from pipeline.wiring import Parts, build
 from workers import enqueue
 
 # Exact paths first: the document routes take any path below /v1/documents/.
-ROUTERS = (health, metrics, batch, files, lookup, recall, status, generations, documents)
+ROUTERS = (
+    health,
+    metrics,
+    batch,
+    files,
+    lookup,
+    recall,
+    sessions,
+    knowledge_map,
+    prompts,
+    parked,
+    status,
+    generations,
+    documents,
+)
 
 
 def create_app(settings: Settings | None = None, *, parts: Parts | None = None) -> FastAPI:

@@ -13,6 +13,7 @@ from pipeline.adapters.ledger.connection import make_engine
 from pipeline.adapters.ledger.documents import DocumentLedger
 from pipeline.adapters.ledger.drops import DropLedger
 from pipeline.adapters.ledger.generations import GenerationLedger
+from pipeline.adapters.ledger.housekeeping import HousekeepingLedger
 from pipeline.adapters.ledger.idempotency import IdempotencyLedger
 from pipeline.adapters.ledger.invocations import InvocationLedger, InvocationWriter
 from pipeline.adapters.ledger.jobs import JobLedger
@@ -156,6 +157,10 @@ class Parts:
     def recall(self, tenant: str) -> Recall:
         """The recalls of one tenant."""
         return Recall(tenant, self._recall_parts)
+
+    @cached_property
+    def housekeeping(self) -> HousekeepingLedger:
+        return HousekeepingLedger(self.engine)
 
     @cached_property
     def swaps(self) -> SwapLedger:

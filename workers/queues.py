@@ -24,4 +24,5 @@ ROUTES = {
     "wellhead.long_jobs": Queue.CTL,
     "wellhead.heal": Queue.CTL,
     "wellhead.reconcile": Queue.CTL,
+    "wellhead.trim": Queue.CTL,
 }

@@ -7,6 +7,9 @@ from typing import Any
 from pipeline.settings import Settings
 from workers.queues import ROUTES
 
+# Expired rows are removed a page at a time, so often is cheap and never is a flood.
+TRIM_SECONDS = 600.0
+
 
 def beat_schedule(settings: Settings) -> dict[str, Any]:
     """Every periodic wake-up with its period in seconds."""
@@ -14,6 +17,7 @@ def beat_schedule(settings: Settings) -> dict[str, Any]:
         "wellhead.sweep": settings.sweep_seconds,
         "wellhead.heal": settings.heal_seconds,
         "wellhead.reconcile": settings.heal_seconds,
+        "wellhead.trim": TRIM_SECONDS,
         "wellhead.long_jobs": settings.sweep_seconds,
         "wellhead.refresh_domains": settings.sweep_seconds,
     }

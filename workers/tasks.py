@@ -83,6 +83,12 @@ def heal() -> None:
     heal_stage(p.generations, p.vectors)
 
 
+@shared_task(base=PipelineTask, name="wellhead.trim")
+def trim() -> None:
+    """Removes rows that only matter for a while."""
+    parts().housekeeping.trim()
+
+
 @shared_task(base=PipelineTask, name="wellhead.describe")
 def describe() -> None:
     """Writes what waiting documents cover; due domains come first, so that a backlog cannot keep them waiting."""
