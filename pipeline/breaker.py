@@ -22,6 +22,11 @@ class Breaker:
         return max(0.0, self._until - self._clock())
 
     @property
+    def failures(self) -> int:
+        """Failures since the last success."""
+        return self._failures
+
+    @property
     def open(self) -> bool:
         """Must this process leave the work alone?"""
         return self.wait > 0

@@ -26,6 +26,7 @@ from pipeline.adapters.ledger.reconciling import ReconcileLedger
 from pipeline.adapters.ledger.status import StatusLedger
 from pipeline.adapters.ledger.swaps import SwapLedger
 from pipeline.adapters.ledger.sweeping import SweepLedger
+from pipeline.adapters.ledger.worker_state import WorkerStateLedger
 from pipeline.breaker import Breaker
 from pipeline.embed import Drain, DrainLimits
 from pipeline.errors import PipelineError
@@ -100,6 +101,10 @@ class Parts:
     @cached_property
     def status(self) -> StatusLedger:
         return StatusLedger(self.engine)
+
+    @cached_property
+    def worker_states(self) -> WorkerStateLedger:
+        return WorkerStateLedger(self.engine)
 
     @cached_property
     def reconciling(self) -> ReconcileLedger:

@@ -31,9 +31,32 @@ def ready() -> None:
 
 
 @lru_cache(maxsize=8)
-def breaker(_purpose: str) -> Breaker:
-    """One breaker a process and purpose."""
-    return Breaker()
+def breaker(purpose: str) -> Breaker:
+    """One breaker a process and purpose, whose state /metrics shows."""
+    made = Breaker()
+    _breakers[purpose] = made
+    return made
+
+
+_breakers: dict[str, Breaker] = {}
+_noted: dict[str, tuple[float, int]] = {}
+# Seconds between two notes of a breaker that did not change.
+_NOTE_EVERY = 5.0
+
+
+def note_breakers() -> None:
+    """Writes the breakers' states to PostgreSQL: at most every few seconds, at once when one opened or closed."""
+    for purpose, each in list(_breakers.items()):
+        at, failures = _noted.get(purpose, (-_NOTE_EVERY, 0))
+        now = time.monotonic()
+        if now - at < _NOTE_EVERY and (failures == 0) == (each.failures == 0):
+            continue
+        _noted[purpose] = (now, each.failures)
+        try:
+            parts().worker_states.note(purpose, each.wait, each.failures)
+        except InfrastructureDown as error:
+            # The database itself is down: nobody could read it anyway.
+            log.warning("could not note the state of %s: %s", purpose, error)
 
 
 @lru_cache(maxsize=1)
@@ -71,3 +94,5 @@ class PipelineTask(Task):
         except MemoryError as error:
             # A MemoryError that escapes ends the whole worker and is redelivered for ever.
             raise OutOfMemory(f"{self.name} ran out of memory") from error
+        finally:
+            note_breakers()

@@ -14,6 +14,7 @@ from api.auth import Reader
 from api.deps import Shared
 from api.routes.documents import lane_name
 from pipeline.adapters.ledger.status import StatusLedger
+from pipeline.adapters.ledger.worker_state import WorkerStateLedger
 
 router = APIRouter(tags=["status"])
 
@@ -21,14 +22,16 @@ router = APIRouter(tags=["status"])
 class LedgerFigures(Collector):
     """Each method is a group of metrics; the ledger is asked when they are collected."""
 
-    def __init__(self, figures: StatusLedger) -> None:
+    def __init__(self, figures: StatusLedger, workers: WorkerStateLedger) -> None:
         self._figures = figures
+        self._workers = workers
 
     def collect(self) -> Iterator[Metric]:
         """Everything, in the order of the page."""
         yield self._documents()
         yield from self._waiting()
         yield from self._encoding()
+        yield from self._breakers()
         yield self._counters()
 
     def _documents(self) -> Metric:
@@ -70,6 +73,17 @@ class LedgerFigures(Collector):
             quantiles.add_metric([lane_name(lane), "0.95"], values["p95"])
         yield quantiles
 
+    def _breakers(self) -> Iterator[Metric]:
+        processes = GaugeMetricFamily("wellhead_worker_processes", "Heard of in ten minutes", labels=["purpose"])
+        open_ = GaugeMetricFamily("wellhead_breakers_open", "Processes that wait for a part", labels=["purpose"])
+        success = GaugeMetricFamily("wellhead_last_success_seconds", "Since work last succeeded", labels=["purpose"])
+        for state in self._workers.states():
+            processes.add_metric([state.purpose], state.processes)
+            open_.add_metric([state.purpose], state.open)
+            if state.last_success is not None:
+                success.add_metric([state.purpose], state.last_success)
+        yield from (processes, open_, success)
+
     def _counters(self) -> Metric:
         family = CounterMetricFamily(
             "wellhead_events", "Counted events: fenced commits, lapsed claims …", labels=["name"]
@@ -83,5 +97,5 @@ class LedgerFigures(Collector):
 def metrics(_caller: Reader, shared: Shared) -> Response:
     """Needs a key with the scope ``read`` where keys exist; else open to this machine only."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(LedgerFigures(shared.parts.status))
+    registry.register(LedgerFigures(shared.parts.status, shared.parts.worker_states))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

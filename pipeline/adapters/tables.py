@@ -326,6 +326,19 @@ flip_log = Table(
     Index("ix_flip_log_at", "at"),
 )
 
+# What each worker process says of itself, for /metrics. Never read by the pipeline.
+worker_state = Table(
+    "worker_state",
+    metadata,
+    Column("host", Text, primary_key=True),
+    Column("pid", Integer, primary_key=True, autoincrement=False),
+    Column("purpose", String(16), primary_key=True),
+    _at("open_until"),
+    _int("failures"),
+    _at("succeeded_at"),
+    _at("seen_at", nullable=False, default=True),
+)
+
 counter = Table(
     "counter",
     metadata,
