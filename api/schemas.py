@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 MAX_KEYS = 1000
 
@@ -215,6 +215,53 @@ class GenerationOut(BaseModel):
     tokens_per_s: float
     eta_s: float | None
     recall_check: dict[str, Any] | None
+    held: str | None = Field(description="Why it does not serve although it could.")
+
+
+class AcceptMissing(Request):
+    """``accept_missing``: swap although documents that are served now would vanish or grow older."""
+
+    accept_missing: bool = False
+
+
+class SweepIn(Request):
+    """``passage_tokens``: asks what another passage size would cost; only together with ``dry_run``."""
+
+    dry_run: bool = False
+    passage_tokens: Annotated[int, Field(ge=32, le=8192)] | None = None
+
+    @model_validator(mode="after")
+    def _only_asked(self) -> Self:
+        if self.passage_tokens is not None and not self.dry_run:
+            raise ValueError("another passage size is a setting of the server: WELLHEAD_PASSAGE_TOKENS")
+        return self
+
+
+class SweepOut(BaseModel):
+    """What of the corpus lacks vectors of ``fingerprint``, and how long it takes at the measured rate.
+
+    ``state``: stale (dry run), fresh, started, building, or kept: complete, and served again by a swap.
+    """
+
+    fingerprint: str
+    state: str
+    generation: int | None
+    documents: int
+    tokens: int
+    parked: int
+    documents_total: int
+    tokens_per_s: float
+    seconds: float | None
+
+
+class EventAccepted(BaseModel):
+    """``id`` and ``type`` of the event, and what became of it."""
+
+    id: str
+    type: str
+    state: str
+    generation: int
+    fingerprint: str
 
 
 class GenerationsOut(BaseModel):

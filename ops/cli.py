@@ -6,12 +6,36 @@ import sys
 
 import typer
 
-from ops import cli_backfill, cli_doctor, cli_keys, cli_lookup, cli_map, cli_parked, cli_setup, cli_status, cli_up
+from ops import (
+    cli_backfill,
+    cli_doctor,
+    cli_generations,
+    cli_keys,
+    cli_lookup,
+    cli_map,
+    cli_parked,
+    cli_setup,
+    cli_status,
+    cli_sweep,
+    cli_up,
+)
 from ops.cli_client import CliError
 from ops.supervisor import StackError
 from pipeline.errors import PipelineError
 
-COMMANDS = (cli_up, cli_backfill, cli_lookup, cli_status, cli_map, cli_parked, cli_keys, cli_doctor, cli_setup)
+COMMANDS = (
+    cli_up,
+    cli_backfill,
+    cli_lookup,
+    cli_status,
+    cli_sweep,
+    cli_generations,
+    cli_map,
+    cli_parked,
+    cli_keys,
+    cli_doctor,
+    cli_setup,
+)
 
 
 def make_app() -> typer.Typer:

@@ -26,7 +26,8 @@ class Probe:
 @dataclass(frozen=True, kw_only=True)
 class RecallCheck:
     """``self_retrieval``: share of probes whose own document is the first dense hit. ``overlap``: mean overlap of
-    the first ten documents with those of the serving generation. None: nothing serves, or its model is gone."""
+    the first ten documents with those of the serving generation. None: nothing serves, or its model is gone.
+    """
 
     probes: int
     self_retrieval: float

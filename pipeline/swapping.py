@@ -41,7 +41,7 @@ class GateNotes(Protocol):
 class Calibrated(Protocol):
     """Whether a generation's relevance means the same as that of the serving one."""
 
-    def __call__(self, generation: Generation) -> bool: ...
+    def __call__(self, generation: Generation, /) -> bool: ...
 
 
 def needs_no_calibration(_generation: Generation) -> bool:

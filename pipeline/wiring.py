@@ -22,6 +22,7 @@ from pipeline.adapters.ledger.lookups import LookupLedger
 from pipeline.adapters.ledger.parking import ParkingLedger
 from pipeline.adapters.ledger.passages import PassageLedger
 from pipeline.adapters.ledger.preparing import PrepareLedger
+from pipeline.adapters.ledger.progress import ProgressLedger
 from pipeline.adapters.ledger.reconciling import ReconcileLedger
 from pipeline.adapters.ledger.status import StatusLedger
 from pipeline.adapters.ledger.swaps import SwapLedger
@@ -170,6 +171,10 @@ class Parts:
     @cached_property
     def swaps(self) -> SwapLedger:
         return SwapLedger(self.engine)
+
+    @cached_property
+    def progress(self) -> ProgressLedger:
+        return ProgressLedger(self.engine)
 
     @cached_property
     def drops(self) -> DropLedger:

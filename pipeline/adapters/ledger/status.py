@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pipeline.adapters.ledger.connection import Ledger, one, rows, scalar
 from pipeline.adapters.ledger.documents import FROM_SQL, STATE_SQL
@@ -50,24 +49,6 @@ class Progress:
     live_version: int | None
     passages: int
     tokens: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class GenerationProgress:
-    """One row of ``GET /v1/generations``."""
-
-    id: int
-    fingerprint: str
-    status: str
-    coverage: float
-    documents_done: int
-    documents_eligible: int
-    tokens_done: int
-    tokens_total: int
-    parked: int
-    tokens_per_s: float
-    eta_s: float | None
-    recall_check: dict[str, Any] | None
 
 
 class StatusLedger(Ledger):
@@ -158,11 +139,6 @@ class StatusLedger(Ledger):
             )
         return [Progress(**{**r, "state": State(r["state"])}) for r in found]
 
-    def generations(self) -> list[GenerationProgress]:
-        """Every generation that is not dropped, oldest first."""
-        with self._transaction() as connection:
-            return [_progress(r) for r in rows(connection, _GENERATIONS)]
-
     def passages_served(self) -> int:
         """Passages that the serving generation serves, in all tenants."""
         with self._transaction() as connection:
@@ -173,28 +149,6 @@ class StatusLedger(Ledger):
                     " JOIN generation g ON g.id = e.generation AND g.status = 'serving'",
                 )
             )
-
-
-def _progress(row: dict[str, Any]) -> GenerationProgress:
-    eligible, done = int(row["documents_eligible"]), int(row["documents_done"])
-    known, tokens_done = int(row["documents_known"]), int(row["tokens_done"])
-    # Documents not yet cut for this generation count as long as the average of those that are.
-    total = int(row["tokens_total"] * eligible / known) if known else 0
-    rate, left = float(row["tokens_per_s"]), max(0, total - tokens_done)
-    return GenerationProgress(
-        id=row["id"],
-        fingerprint=row["fingerprint"],
-        status=row["status"],
-        coverage=round(done / eligible, 4) if eligible else 1.0,
-        documents_done=done,
-        documents_eligible=eligible,
-        tokens_done=tokens_done,
-        tokens_total=total,
-        parked=int(row["parked"]),
-        tokens_per_s=round(rate, 1),
-        eta_s=0.0 if not left else round(left / rate, 1) if rate else None,
-        recall_check=row["recall_check"],
-    )
 
 
 _PENDING = f"""
@@ -233,28 +187,4 @@ SELECT (SELECT count(*) FROM (SELECT FROM passage p JOIN generation g ON g.id = 
                               LIMIT :cap) x)
      + (SELECT count(*) FROM (SELECT FROM prepare_job WHERE state = 'pending' AND lane = :lane AND tenant = :tenant
                               LIMIT :cap) y)
-"""
-
-_GENERATIONS = """
-WITH eligible AS (
-    SELECT id, version FROM document WHERE version > 0 AND deleted_version IS DISTINCT FROM version
-), rate AS (
-    SELECT generation, sum(tokens) / greatest(1.0, extract(epoch FROM clock_timestamp()
-           - min(at - make_interval(secs => seconds)))) AS tokens_per_s
-    FROM embed_log WHERE at > clock_timestamp() - interval '60 s' GROUP BY generation
-)
-SELECT g.id, g.fingerprint, g.status, g.recall_check, (SELECT count(*) FROM eligible) AS documents_eligible,
-       coalesce(e.known, 0) AS documents_known, coalesce(e.done, 0) AS documents_done,
-       coalesce(e.tokens_done, 0) AS tokens_done, coalesce(e.tokens_total, 0) AS tokens_total,
-       coalesce(e.parked, 0) AS parked, coalesce(r.tokens_per_s, 0)::float AS tokens_per_s
-FROM generation g
-LEFT JOIN rate r ON r.generation = g.id
-LEFT JOIN LATERAL (
-    SELECT count(*) AS known, count(*) FILTER (WHERE m.live_version = d.version) AS done,
-           sum(m.live_tokens) FILTER (WHERE m.live_version = d.version) AS tokens_done,
-           sum(CASE WHEN m.live_version = m.target_version THEN m.live_tokens ELSE m.tokens END) AS tokens_total,
-           count(*) FILTER (WHERE m.parked > 0) AS parked
-    FROM embedding m JOIN eligible d ON d.id = m.document WHERE m.generation = g.id
-) e ON true
-WHERE g.status <> 'dropped' ORDER BY g.id
 """

@@ -145,7 +145,9 @@ class SwapLedger(Ledger):
     def latest_draining(self) -> Generation:
         """The one that served last. Raises Conflict when none is kept any more."""
         with self._transaction() as connection:
-            row = one(connection, "SELECT * FROM generation WHERE status = 'draining' ORDER BY draining_at DESC LIMIT 1")
+            row = one(
+                connection, "SELECT * FROM generation WHERE status = 'draining' ORDER BY draining_at DESC LIMIT 1"
+            )
         if row is None:
             raise Conflict("no generation that served before is kept any more")
         return generation_of(row)
