@@ -13,8 +13,9 @@ from pipeline.ports import LegResults
 from pipeline.relevance import Calibration, Level, LexicalCalibration, Thresholds, features, level_of
 from pipeline.terms import TermStatistics, query_terms
 
-# The best of them get a level; whoever is behind them is below the floor.
+# The best of them get a level, and so does whatever is named; whoever else is behind them is below the floor.
 EXAMINED = 4
+EXAMINED_NAMED = 8
 # Passages of one candidate that are read for the share of the question they hold.
 COVERING = 2
 NO_TEXT = Excerpt(text="", offset=0, first_line=1, length=0)
@@ -69,11 +70,18 @@ def rank(
     )
 
 
+def examined(ranked: Ranked) -> list[int]:
+    """Positions in ``ordered`` that get a level. A named document does wherever it stands: it is never below REFERENCE."""
+    certain = ranked.named | ranked.refetched
+    behind = [i for i, c in enumerate(ranked.ordered) if i >= EXAMINED and c.document in certain]
+    return [*range(min(EXAMINED, len(ranked.ordered))), *behind[:EXAMINED_NAMED]]
+
+
 def excerpt_places(ranked: Ranked, content_tokens: int) -> list[Place]:
     """Which stretch of each of the best documents to read: all of it when short, else around the best passage."""
     length = content_tokens * 16
     places = []
-    for candidate in ranked.ordered[:EXAMINED]:
+    for candidate in (ranked.ordered[i] for i in examined(ranked)):
         hit = candidate.hits[0] if candidate.hits else None
         start = 0 if hit is None or hit.end <= length else max(0, (hit.start + hit.end - length) // 2)
         places.append(Place(document=candidate.document, version=candidate.version, start=start, length=length))
@@ -100,7 +108,9 @@ def assess(
     idf = sum(statistics.idf(t) for t in wanted)
     map_ = calibration if legs.dense else LexicalCalibration()
     assessed = []
-    for at, candidate in enumerate(ranked.ordered[:EXAMINED]):
+    for at in examined(ranked):
+        candidate = ranked.ordered[at]
+        certain = candidate.document in ranked.named or candidate.document in ranked.refetched
         document = ranked.documents[candidate.document]
         excerpt = excerpts.get((candidate.document, candidate.version), NO_TEXT)
         cover = statistics.cover(wanted, covering_text(candidate, document.title, excerpt))
@@ -109,10 +119,14 @@ def assess(
         level = level_of(
             relevance,
             thresholds,
-            named=candidate.document in ranked.named or candidate.document in ranked.refetched,
+            named=certain,
             precise=at == 0 and _precise(ranked, candidate.document, relevance, thresholds),
             degraded=degraded,
         )
+        if assessed and assessed[0].level is None and not certain:
+            # The primary is the best one. Whoever is behind a best that is no answer gets no chance of its own:
+            # four chances would find something for a quarter of the questions that nothing answers.
+            level = None
         assessed.append(
             Assessed(
                 candidate=candidate,

@@ -313,7 +313,7 @@ def judge(corpus: Corpus, statistics, map_, questions, answerable: bool, removed
         right3 += any(n in wanted for n in numbers[:3])
         relevance.append(best[0].relevance)
         right.append(numbers[0] in wanted)
-        levels[str(best[0].level)] += 1
+        levels[str(next((b.level for b in best if b.level is not None), None))] += 1
     relevance, right = np.array(relevance), np.array(right)
     figures = {"questions": len(questions), "levels": dict(levels)}
     if answerable:

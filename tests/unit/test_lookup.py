@@ -471,3 +471,34 @@ def test_thresholds_are_settings():
     world = World(limits=LookupLimits(identity=True, thresholds=Thresholds(highly_relevant=0.99, reference=0.98)))
     world.put("a", "refund failed original charge", title="Zeta")
     assert ask(world, "refund failed charge now").found is False
+
+
+def test_named_document_behind_many_better_ones_is_still_a_reference():
+    world = World(limits=LookupLimits(identity=True))
+    for i in range(12):
+        world.put(f"near/{i}", f"bonsai watering winter moonlight {i}", title=f"Garden {i}")
+    world.put("far", "Entirely other words stand here.", title="Zephyr")
+    ask(world, "bonsai watering winter moonlight zephyr")
+    far = next(c for c in world.invocations[-1].retrieval_details["candidates"] if c["key"] == "far")
+    assert far["level"] is Level.REFERENCE
+
+
+def test_named_document_makes_found_when_nothing_else_does():
+    limits = LookupLimits(identity=True, thresholds=Thresholds(highly_relevant=0.99, reference=0.98))
+    world = World(limits=limits)
+    for i in range(12):
+        world.put(f"near/{i}", f"bonsai watering winter moonlight {i}", title=f"Garden {i}")
+    world.put("far", "Entirely other words stand here.", title="Zephyr")
+    answer = ask(world, "bonsai watering winter by the zephyr")
+    assert (answer.found, answer.relevance_level, answer.primary.key) == (True, Level.REFERENCE, "far")
+
+
+def test_no_second_chance_behind_a_best_that_is_no_answer(monkeypatch):
+    world = World(limits=LookupLimits(identity=True, thresholds=Thresholds(highly_relevant=0.9, reference=0.4)))
+    world.put("a", "bonsai watering winter", title="A1")
+    world.put("b", "bonsai watering moonlight", title="B1")
+    chances = iter([0.1, 0.8])
+    monkeypatch.setattr("pipeline.relevance.IdentityCalibration.relevance", lambda *_: next(chances))
+    answer = ask(world, "bonsai watering")
+    assert [c["relevance"] for c in world.invocations[-1].retrieval_details["candidates"]] == [0.1, 0.8]
+    assert (answer.found, answer.primary) == (False, None)
