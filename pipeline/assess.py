@@ -107,7 +107,7 @@ def assess(
     wanted = query_terms(question)
     idf = sum(statistics.idf(t) for t in wanted)
     map_ = calibration if legs.dense else LexicalCalibration()
-    assessed = []
+    assessed: list[Assessed] = []
     for at in examined(ranked):
         candidate = ranked.ordered[at]
         certain = candidate.document in ranked.named or candidate.document in ranked.refetched
