@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import FastAPI
 
-from api import errors
+from api import errors, mcp
 from api.auth import Gate, refuse_open_host
 from api.bell import Bell
 from api.deps import Pressure, Services
@@ -17,6 +17,7 @@ from api.probing import Encoder, Probing, probes_of
 from api.routes import (
     batch,
     documents,
+    events,
     files,
     generations,
     health,
@@ -29,6 +30,7 @@ from api.routes import (
     sessions,
     status,
 )
+from pipeline.adapters.mcp_sessions import RedisMcpSessions
 from pipeline.ports import Role
 from pipeline.settings import Settings
 from pipeline.wiring import Parts, build
@@ -48,6 +50,7 @@ ROUTERS = (
     parked,
     status,
     generations,
+    events,
     documents,
 )
 
@@ -79,6 +82,7 @@ def create_app(settings: Settings | None = None, *, parts: Parts | None = None) 
     errors.install(app)
     for module in ROUTERS:
         app.include_router(module.router)
+    app.state.mcp = mcp.mount(app, app.state.services, _mcp_sessions(settings))
     describe_bodies(app)
     return app
 
@@ -88,7 +92,8 @@ def _lifespan(encoder: Encoder) -> Callable[[FastAPI], AbstractAsyncContextManag
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         services: Services = app.state.services
         encoder.start()
-        yield
+        async with mcp.running(app.state.mcp):
+            yield
         services.bell.close()
         services.probing.close()
         if "invocations" in vars(services.parts):
@@ -96,6 +101,12 @@ def _lifespan(encoder: Encoder) -> Callable[[FastAPI], AbstractAsyncContextManag
         services.parts.engine.dispose()
 
     return lifespan
+
+
+def _mcp_sessions(settings: Settings) -> RedisMcpSessions:
+    return RedisMcpSessions(
+        settings.memory_url, ttl=settings.session_ttl_seconds, timeout=settings.memory_timeout_seconds
+    )
 
 
 def _load_encoder(parts: Parts) -> None:

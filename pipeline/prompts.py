@@ -8,6 +8,8 @@ from importlib.resources import files
 from typing import Literal, TypeAlias
 
 from pipeline.llm import one_line
+from pipeline.prompts_executor import executor_prompt
+from pipeline.prompts_memory import memory_prompt
 
 Language: TypeAlias = Literal["zh", "en"]
 
@@ -57,4 +59,8 @@ def with_rule(when_to_retrieve: str, language: Language) -> str:
 PromptText: TypeAlias = Callable[[Language], str]
 
 # What GET /v1/prompts/{name} serves: whoever adds a prompt adds a line.
-SERVED: dict[str, PromptText] = {"planner": partial(text, "planner")}
+SERVED: dict[str, PromptText] = {
+    "planner": partial(text, "planner"),
+    "executor": executor_prompt,
+    "memory": memory_prompt,
+}

@@ -11,6 +11,7 @@ from api.deps import Shared
 from pipeline.errors import NotFound
 from pipeline.fingerprint import digest
 from pipeline.prompts import SERVED, Language
+from pipeline.prompts_memory import memory_prompt
 
 router = APIRouter(prefix="/v1", tags=["prompts"])
 
@@ -28,12 +29,13 @@ def prompt(
     shared: Shared,
     lang: Annotated[Language, Query(description="zh or en.")] = "en",
     fill: Annotated[bool, Query(description="Put the caller's knowledge map in its place.")] = False,
+    graph_tool: Annotated[str | None, Query(description="Memory prompt: the caller's own graph memory tool.")] = None,
     if_none_match: Annotated[str, Header()] = "",
 ) -> Response:
     """The text of a prompt; ``{knowledge_map}`` stands where the map belongs unless ``fill`` is set."""
     if name not in SERVED:
         raise NotFound(f"there is no prompt {name!r}; there are: {', '.join(sorted(SERVED))}", name=name)
-    text = SERVED[name](lang)
+    text = memory_prompt(lang, graph_tool) if name == "memory" else SERVED[name](lang)
     if fill and "{knowledge_map}" in text:
         text = text.replace("{knowledge_map}", shared.parts.llm.maps.of(caller.tenant).yaml)
     etag = f'"{digest(text)[:32]}"'
