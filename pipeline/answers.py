@@ -26,7 +26,10 @@ class LookupRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """One document handed out: its text or the best pieces of it, and where they stand."""
+    """One document handed out: its text or the best pieces of it, and where they stand.
+
+    ``when_to_retrieve`` is the document's own advice to the executor; the planner's map never carries it.
+    """
 
     key: str
     title: str
@@ -35,6 +38,7 @@ class Found:
     citation: Citation
     source: str
     updated_at: datetime
+    when_to_retrieve: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

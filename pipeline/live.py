@@ -33,6 +33,7 @@ class LiveDocument:
     updated_at: datetime
     live_version: int
     prev_version: int | None
+    when_to_retrieve: str = ""
 
     @property
     def versions(self) -> frozenset[int]:

@@ -250,6 +250,7 @@ class Lookup:
             citation=content.citation,
             source=document.source,
             updated_at=document.updated_at,
+            when_to_retrieve=document.when_to_retrieve,
         )
 
     def _record(

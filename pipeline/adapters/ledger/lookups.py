@@ -56,7 +56,7 @@ class LookupLedger(Ledger):
         with self._transaction() as connection:
             found = rows(
                 connection,
-                "SELECT d.id AS document, d.key, d.domain, d.source, d.updated_at, e.live_version,"
+                "SELECT d.id AS document, d.key, d.domain, d.source, d.updated_at, d.when_to_retrieve, e.live_version,"
                 " CASE WHEN e.flipped_at > clock_timestamp() - make_interval(secs => :grace) THEN e.prev_version END"
                 " AS prev_version, v.title FROM document d"
                 " JOIN embedding e ON e.generation = :generation AND e.document = d.id"
