@@ -94,6 +94,16 @@ class VectorStoreContract:
         assert store.admin().count(spec.name) == 1
         assert spec.name in store.admin().collections()
 
+    def test_a_collection_that_was_dropped_is_created_again_by_whoever_had_it_open(
+        self, store: VectorStore, spec: CollectionSpec
+    ) -> None:
+        store.upsert(spec, [row()])
+        store.admin().drop(spec.name)
+        store.create(spec)
+        assert store.admin().count(spec.name) == 0
+        store.upsert(spec, [row()])
+        assert store.admin().count(spec.name) == 1
+
     @pytest.mark.parametrize(
         ("change", "error"),
         [({"space": "m:8:b"}, WrongSpace), ({"dimension": 4}, WrongSpace), ({"schema_version": 2}, Conflict)],

@@ -54,6 +54,8 @@ class MilvusVectors:
 
         Raises WrongSpace or Conflict when another spec already has the name.
         """
+        # Somebody else may have dropped it since this process opened it: what is remembered says nothing.
+        self._layouts.pop(spec, None)
         try:
             layout = self._open(spec)
         except CollectionGone:

@@ -83,13 +83,12 @@ def requeue(connection: Connection, document: int) -> None:
 
 
 def _forget_texts(connection: Connection, document: int) -> None:
-    """Drops version texts that no generation serves or builds any more."""
+    """Drops version texts that are neither the newest nor served, served before or in flight anywhere."""
     run(
         connection,
-        "DELETE FROM document_version v WHERE v.document = :document AND v.version < ("
-        " SELECT least(min(d.version), min(least(coalesce(e.live_version, d.version),"
-        " coalesce(e.prev_version, d.version), coalesce(e.target_version, d.version))))"
-        " FROM document d LEFT JOIN embedding e ON e.document = d.id WHERE d.id = :document)",
+        "DELETE FROM document_version v USING document d WHERE d.id = :document AND v.document = d.id"
+        " AND v.version < d.version AND NOT EXISTS (SELECT FROM embedding e WHERE e.document = d.id"
+        " AND v.version IN (e.live_version, e.prev_version, e.target_version))",
         document=document,
     )
 
