@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,14 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from pipeline.documents import VersionText
+from pipeline.front_matter import split_front_matter
+from pipeline.fusion import DENSE_WEIGHT, LEXICAL_WEIGHT
+from pipeline.packing import pack
 from pipeline.ports import Embedder, Floats, Role
 from pipeline.repeats import DEFAULT_RULE, FEATURES, closeness_of, features, probability
+from pipeline.rules import passages_of
+from pipeline.terms import query_terms, terms
 
 QUESTIONS = Path(__file__).resolve().parents[2] / "tests" / "quality" / "questions"
 REPEAT, LOOK_ALIKE, RANDOM = 1, 0, -1
@@ -106,6 +112,57 @@ def plain(model) -> tuple[float, list[float]]:
     return float(logistic.intercept_[0] - (weights * scaler.mean_).sum()), weights.tolist()
 
 
+class Shelf:
+    """A corpus in memory: which document answers a question best, by both legs fused as a lookup does."""
+
+    def __init__(self, embedder: Embedder, documents: Sequence[VersionText], batch_tokens: int = 1024) -> None:
+        cut = [(n, p) for n, d in enumerate(documents) for p in passages_of("r1:400", d, embedder.tokenizer)]
+        self._document = [number for number, _ in cut]
+        texts = [passage.text for _, passage in cut]
+        ids = embedder.tokenize(texts, Role.PASSAGE)
+        self._dense = np.zeros((len(texts), embedder.space.dimension), np.float32)
+        for batch in pack([len(one) for one in ids], batch_tokens):
+            self._dense[batch] = embedder.encode([ids[i] for i in batch]).dense
+        self._counts = [Counter(terms(text)) for text in texts]
+        self._lengths = np.array([sum(counts.values()) for counts in self._counts])
+        self._holders = Counter(term for counts in self._counts for term in counts)
+
+    def first(self, query: str, vector: Floats, count: int) -> list[int]:
+        """The numbers of the best documents; scores are z-values over the fifty best passages of each leg."""
+        dense, lexical = self._dense @ vector, self._bm25(query)
+        chosen = np.union1d(np.argsort(-dense)[:50], np.argsort(-lexical)[:50])
+        scores = DENSE_WEIGHT * _z(dense[chosen]) + LEXICAL_WEIGHT * _z(lexical[chosen])
+        ordered = [self._document[int(i)] for i in chosen[np.argsort(-scores)]]
+        return list(dict.fromkeys(ordered))[:count]
+
+    def _bm25(self, query: str) -> np.ndarray:
+        total, mean = len(self._counts), self._lengths.mean()
+        scores = np.zeros(total)
+        for term in set(query_terms(query)):
+            idf = np.log(1 + (total - self._holders[term] + 0.5) / (self._holders[term] + 0.5))
+            found = np.array([counts[term] for counts in self._counts], float)
+            scores += idf * found * 2.2 / (found + 1.2 * (0.25 + 0.75 * self._lengths / mean))
+        return scores
+
+
+def _z(scores: np.ndarray) -> np.ndarray:
+    return (scores - scores.mean()) / (scores.std() + 1e-9)
+
+
+def handed_out_before(shelf: Shelf, given: Sequence[Pair], vectors: dict[str, Floats]) -> np.ndarray:
+    """Is the best document for the second question one of the two that answered the first?"""
+    return np.array([shelf.first(p.b, vectors[p.b], 1)[0] in shelf.first(p.a, vectors[p.a], 2) for p in given])
+
+
+def documents_of(roots: Sequence[Path]) -> list[VersionText]:
+    """The Markdown files below some directories, with the title of their front matter."""
+    found = []
+    for path in sorted(p for root in roots for p in root.rglob("*.md") if p.name != "README.md"):
+        fields, body = split_front_matter(path.read_text("utf-8"))
+        found.append(VersionText(title=str(fields.get("title") or path.stem), body=body))
+    return found
+
+
 def shares(stopped: np.ndarray, kinds: np.ndarray) -> dict[str, float]:
     """How many of each kind were stopped."""
     names = {"repeats": REPEAT, "look_alikes": LOOK_ALIKE, "random": RANDOM}
@@ -115,6 +172,7 @@ def shares(stopped: np.ndarray, kinds: np.ndarray) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=Path, default=Path(".wellhead/models"))
+    parser.add_argument("corpora", type=Path, nargs="*", help="directories of Markdown that the questions are about")
     arguments = parser.parse_args()
     from ops.bundled_model import ensure
     from pipeline.adapters.onnx import OnnxEmbedder
@@ -125,6 +183,14 @@ def main() -> None:
     rows, kinds = table(given, vectors), np.array([p.kind for p in given])
     probabilities = cross_validated(rows, kinds)
     bias, weights = plain(fitted(rows, kinds))
+    together: dict[str, object] = {}
+    if arguments.corpora:
+        shelf = Shelf(embedder, documents_of(arguments.corpora))
+        seen = handed_out_before(shelf, given, vectors)
+        together = {
+            "best_document_was_handed_out": shares(seen, kinds),
+            "stopped_by_either": shares(seen | (probabilities >= DEFAULT_RULE.threshold), kinds),
+        }
     levels = (0.5, 0.55, 0.6, 0.65, 0.7, 0.8)
     print(
         json.dumps(
@@ -135,6 +201,7 @@ def main() -> None:
                 "stopped_by_the_rule_in_use": shares(
                     np.array([probability(tuple(row)) for row in rows]) >= DEFAULT_RULE.threshold, kinds
                 ),
+                **together,
                 "bias": round(bias, 3),
                 "weights": {name: round(weight, 3) for name, weight in zip(FEATURES, weights, strict=True)},
             },
