@@ -15,7 +15,7 @@ from typing import Protocol
 from pipeline.breaker import Breaker
 from pipeline.documents import Lane
 from pipeline.encode import Encoded, encode_batch, encoder_answers, reason
-from pipeline.errors import CollectionGone, InfrastructureDown
+from pipeline.errors import BadVector, CollectionGone, InfrastructureDown, InvalidInput
 from pipeline.fingerprint import Space, passage_key
 from pipeline.generation import Generation
 from pipeline.packing import pack, slots
@@ -299,15 +299,16 @@ class Drain:
     def _store_load(self, load: _Load) -> int:
         group = load.group
         try:
-            self._store.upsert(load.generation.spec, load.rows)
+            load.written = self._upsert(load, load.rows, load.written)
         except CollectionGone:
             # A retired generation was dropped under us: its work is void. A lost collection is found by the sweep.
             self._give_back(group.token, delay=self._limits.retry_base_seconds)
             return 0
-        copied = len(load.written) - (len(load.todo) - len(load.failed))
+        encoded = {p.id for p in load.todo}
+        copied = sum(p.id not in encoded for p in load.written)
         figures = GroupFigures(
             passages=len(load.written),
-            copied=max(0, copied),
+            copied=copied,
             tokens=sum(len(i) for i in load.ids),
             slots=load.slots,
             seconds=load.seconds,
@@ -321,6 +322,27 @@ class Drain:
         self._held.pop(group.token, None)
         self._holds.finish_claim(group.token)
         return len(load.written)
+
+    def _upsert(
+        self, load: _Load, rows: Sequence[VectorRow], passages: list[ClaimedPassage]
+    ) -> list[ClaimedPassage]:
+        """Writes rows, bisecting down to the one that the store refuses; returns the passages written."""
+        try:
+            self._store.upsert(load.generation.spec, rows)
+        except (CollectionGone, InfrastructureDown):
+            raise
+        except Exception as error:
+            if len(rows) > 1:
+                half = len(rows) // 2
+                return self._upsert(load, rows[:half], passages[:half]) + self._upsert(
+                    load, rows[half:], passages[half:]
+                )
+            # Ours to refuse are bad rows; whatever else the store says may be about itself: ask it to store something.
+            if not isinstance(error, BadVector | InvalidInput) and not store_answers(self._store):
+                raise InfrastructureDown(f"the vector store refuses everything: {error}", part="milvus") from error
+            load.failed.append((passages[0], reason(error)))
+            return []
+        return passages
 
     def _give_all_back(self, delay: float = 0.0) -> None:
         for token in list(self._held):
@@ -341,6 +363,15 @@ class Drain:
         except InfrastructureDown:
             # The database is what is down: the claim lapses by itself.
             return
+
+
+def store_answers(store: VectorStore) -> bool:
+    """The independent probe: are known vectors still stored and found?"""
+    try:
+        store.admin().probe_metric()
+    except Exception:  # whatever it is, the store does not answer as it must
+        return False
+    return True
 
 
 def confirm(
