@@ -83,8 +83,8 @@ def build_map(domains: Sequence[MapDomain], budget: int) -> KnowledgeMap:
 
 
 # The lines before the domains, and of each domain the lines "documents:" and "documents_not_listed: n".
-_FRAME = 90
-_COUNT_LINES = 18
+_FRAME = 100
+_COUNT_LINES = 26
 
 
 def _deal(entries: Sequence[_Entry], room: int) -> None:

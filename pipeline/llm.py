@@ -73,10 +73,16 @@ class Llm(Protocol):
         ...
 
 
+_LETTER = re.compile(r"[A-Za-z ]+")
+
+
 def estimate_tokens(text: str) -> int:
-    """Tokens of a text on the safe side, for any model: one per CJK or other wide character, one per three others."""
-    wide = sum(1 for c in text if c > "\u02ff")
-    return wide + (len(text) - wide + 2) // 3
+    """Tokens of a text on the safe side, for any model: three letters or spaces make one, anything else is one each.
+
+    Code is why digits and punctuation count in full: measured on Gemma 3, two thirds of its characters are tokens.
+    """
+    others = len(_LETTER.sub("", text))
+    return others + (len(text) - others + 2) // 3
 
 
 def cut_to_tokens(text: str, tokens: int) -> str:

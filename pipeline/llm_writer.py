@@ -25,7 +25,8 @@ class DescribedForm(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    covers: list[Line] = Field(min_length=1, max_length=40)
+    # A small model that is not told where to stop goes on until its tokens are used up; a few labels too many are cut.
+    covers: list[Line] = Field(min_length=1, max_length=40, json_schema_extra={"maxItems": 8})
     when_to_retrieve: Line
 
 

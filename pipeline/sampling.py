@@ -42,7 +42,7 @@ def domain_input(documents: Sequence[DomainDocument], total: int, budget: int) -
     budget, and a stratified sample of titles and covers in the rest.
     """
     full = [_full(d) for d in sorted(documents, key=lambda d: d.id)]
-    if len(documents) == total and sum(map(estimate_tokens, full)) + _FRAME <= budget:
+    if len(documents) == total and sum(map(estimate_tokens, full)) + len(full) + _FRAME <= budget:
         return _envelope(full, "", len(full), total)
     labels = _labels(documents, (budget - _FRAME) // 5)
     room = budget - _FRAME - estimate_tokens(labels)

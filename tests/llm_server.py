@@ -156,6 +156,12 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.answer_ok(request, entry)
 
+    def answer_no_bounds(self, request: dict, entry: dict) -> None:
+        if "maxItems" in json.dumps(request["response_format"]):
+            self.send(400, {"error": {"message": "Invalid schema: 'maxItems' is not permitted"}})
+        else:
+            self.answer_ok(request, entry)
+
     def chat(self, content: str | None, request: dict, *, finish: str = "stop", refusal: str | None = None) -> None:
         message = {"role": "assistant", "content": content, "refusal": refusal}
         self.send(

@@ -22,7 +22,7 @@ from pipeline.llm import LlmBusy, LlmDown, LlmRejected, Reply, Schema, estimate_
 DEFAULT_WAIT = 15.0
 LONGEST_WAIT = 3600.0
 # What an endpoint may not know, best first: each is left out once the endpoint has complained of it.
-_OPTIONS = ("json_schema", "json_object", "temperature", "max_tokens")
+_OPTIONS = ("bounds", "json_schema", "json_object", "temperature", "max_tokens")
 
 
 class OpenAiLlm:
@@ -93,7 +93,7 @@ class OpenAiLlm:
         if "temperature" in known:
             options["temperature"] = 0
         if "json_schema" in known:
-            form = {"name": schema.name, "schema": _strict(schema.json), "strict": True}
+            form = {"name": schema.name, "schema": _strict(schema.json, bounds="bounds" in known), "strict": True}
             options["response_format"] = {"type": "json_schema", "json_schema": form}
         elif "json_object" in known:
             options["response_format"] = {"type": "json_object"}
@@ -103,6 +103,7 @@ class OpenAiLlm:
         """Leaves out what the endpoint complains of; False when it complains of nothing we could leave out."""
         complaint = complaint.casefold()
         words = {
+            "bounds": ("maxitems", "minitems"),
             "json_schema": ("response_format", "json_schema", "json schema", "grammar"),
             "json_object": ("response_format", "json_object"),
             "temperature": ("temperature",),
@@ -115,9 +116,12 @@ class OpenAiLlm:
         return False
 
 
-def _strict(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema in the subset that strict mode takes: every property required, none besides, no bounds."""
-    dropped = {"title", "minLength", "maxLength", "minItems", "maxItems", "description"}
+def _strict(schema: Mapping[str, Any], *, bounds: bool) -> dict[str, Any]:
+    """The schema in the subset that strict mode takes: every property required, none besides, no lengths of strings.
+
+    ``bounds``: on the number of items, which older endpoints do not take.
+    """
+    dropped = {"title", "minLength", "maxLength", "description", *(() if bounds else ("minItems", "maxItems"))}
 
     def plain(node: Any, *, names: bool = False) -> Any:
         if isinstance(node, list):

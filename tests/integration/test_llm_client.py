@@ -32,6 +32,7 @@ def test_an_answer_with_its_tokens(client, llm_server):
     assert form["strict"] is True
     assert form["schema"]["additionalProperties"] is False
     assert form["schema"]["required"] == ["covers", "when_to_retrieve"]
+    assert form["schema"]["properties"]["covers"]["maxItems"] == 8
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,13 @@ def test_an_endpoint_without_json_schema_is_asked_without(client, llm_server):
     llm_server.forget()
     ask(client)
     assert len(llm_server.calls()) == 1, "learned once"
+
+
+def test_an_endpoint_without_bounds_is_asked_without_them(client, llm_server):
+    llm_server.script({"kind": "no_bounds", "times": 2})
+    assert json_object(ask(client).text)
+    first, second = (str(c["request"]["response_format"]) for c in llm_server.calls())
+    assert "maxItems" in first and "maxItems" not in second and "json_schema" in second
 
 
 def test_thinking_and_code_fences_around_the_answer(client, llm_server):

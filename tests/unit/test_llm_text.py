@@ -12,6 +12,7 @@ from pipeline.llm import LlmMalformed, cut_text, cut_to_tokens, estimate_tokens,
 def test_the_estimate_is_on_the_safe_side():
     assert estimate_tokens("支付失败排查") == 6
     assert estimate_tokens("a sentence of English words") >= 7
+    assert estimate_tokens("def f(x): return {x: [1, 2, 3]}\n") >= 20, "as many as Gemma 3 makes of it"
     assert estimate_tokens("") == 0
 
 
