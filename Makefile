@@ -4,7 +4,7 @@ BIN = $(VENV)/bin
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-setup lint bench faults test-llm clean
+.PHONY: help setup run demo test test-setup lint bench faults mutations test-llm clean
 
 help: ## Show these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -42,8 +42,11 @@ lint: test-setup ## Check style, types and import directions
 bench: test-setup ## Measure over whole corpora (minutes)
 	$(BIN)/python -m ops.bench.ingest
 
-faults: test-setup ## Kill, freeze and flush parts under load
-	@$(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
+faults: test-setup ## Kill, freeze and flush every part under load, ROUNDS=10 times, and print what became of it
+	@$(BIN)/python -m ops.bench.faults $(PYTEST_ARGS)
+
+mutations: test-setup ## Break one promise at a time and see that its test fails
+	@$(BIN)/python -m pytest tests/mutations -m mutations $(PYTEST_ARGS)
 
 test-llm: test-setup ## The tests that talk to a real LLM endpoint (WELLHEAD_LLM_BASE_URL)
 	@$(BIN)/python -m pytest -m llm $(PYTEST_ARGS)
