@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,15 @@ from ops.stack import Stack, StackError
 from tests.faults import harness
 from tests.faults.harness import Fleet
 from tests.plugins.services import unavailable
+
+EACH = int(os.environ.get("WELLHEAD_FAULTS_EACH", "1"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """``make faults`` injects every fault several times: each time into a fresh fleet."""
+    if EACH > 1 and "make_fleet" in metafunc.fixturenames:
+        metafunc.fixturenames.append("round_number")
+        metafunc.parametrize("round_number", range(EACH))
 
 
 @pytest.fixture(scope="session")

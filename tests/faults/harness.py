@@ -15,12 +15,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import psycopg
 import redis
 import sqlalchemy as sa
 
 from ops import processes
+from ops.services import LOOPBACK, free_ports
 from ops.stack import Stack, migrate
 from ops.supervisor import Child, Command, stop_all, wait_ready
 from pipeline.documents import Lane, Upload, VersionText
@@ -115,7 +117,8 @@ class Fleet:
         directory = services.data_dir / self.name
         given = {name: services.url(name) for name in ("broker_url", "memory_url", "milvus_uri")}
         self.settings = Settings.model_validate(
-            {**SETTINGS, **given, "data_dir": directory, "database_url": url, "milvus_prefix": self.name, **settings}
+            {**SETTINGS, **given, "data_dir": directory, "database_url": url, "milvus_prefix": self.name}
+            | {"api_port": free_ports(1)[0], **settings}
         )
         self.encoded_log = directory / "encoded.log"
         self.stack = Stack(self.settings)
@@ -153,6 +156,8 @@ class Fleet:
 
     def _child(self, name: str) -> Child:
         kind = name.rstrip("0123456789")
+        if kind == "api":
+            return self.stack.child(processes.api(self.settings))
         argv = {
             "gpu": _named(processes.WORKER_GPU, kind, name),
             "light": _named(processes.WORKER_LIGHT_LLM, kind, name),
@@ -160,6 +165,20 @@ class Fleet:
         }[kind]
         env = {"WELLHEAD_FAULTS_ENCODED": str(self.encoded_log)}
         return self.stack.child(Command(name=name, argv=processes.local(argv), env=env, grace_seconds=25.0))
+
+    def start_api(self) -> str:
+        """The HTTP server on ``settings.api_port``; returns its URL once it answers."""
+        self.start("api")
+        url = f"http://{LOOPBACK}:{self.settings.api_port}"
+
+        def answers() -> bool:
+            try:
+                return httpx.get(f"{url}/healthz", timeout=2).status_code == 200
+            except httpx.HTTPError:
+                return False
+
+        self.wait("the API answers", answers)
+        return url
 
     def kill(self, name: str) -> None:
         """SIGKILL to the worker and its pool children, as a machine that is gone."""

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 
-import pytest
-
-from pipeline.documents import Lane
 from tests.faults.harness import ROUNDS, text
 
 BATCHES_IN_FLIGHT = 3
