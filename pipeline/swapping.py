@@ -92,7 +92,8 @@ def try_swap(
     serving = generations.serving()
     lag = 0 if serving is None else swaps.behind(serving.id, building.id, settle=limits.settle_seconds)
     coming = _coming(swaps, notes, building, lag)
-    if coming > limits.laggards or (serving is not None and coming * 10 > swaps.served(serving.id)):
+    few = limits.laggards if serving is None else max(1, swaps.served(serving.id) // 10)
+    if coming > min(few, limits.laggards):
         return Tick()
     if building.recall_check is None:
         return Tick(check=True)

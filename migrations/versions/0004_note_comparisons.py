@@ -21,8 +21,13 @@ def upgrade() -> None:
         'ix_embedding_untargeted', 'embedding', ['generation', 'document'], unique=False,
         postgresql_where=sa.text('target_version IS NULL'),
     )
+    op.create_index(
+        'ix_embedding_parked', 'embedding', ['generation', 'document'], unique=False,
+        postgresql_where=sa.text('parked > 0'),
+    )
 
 
 def downgrade() -> None:
+    op.drop_index('ix_embedding_parked', table_name='embedding', postgresql_where=sa.text('parked > 0'))
     op.drop_index('ix_embedding_untargeted', table_name='embedding', postgresql_where=sa.text('target_version IS NULL'))
     op.drop_column('generation', 'compared')

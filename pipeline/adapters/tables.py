@@ -198,6 +198,7 @@ embedding = Table(
     Index(
         "ix_embedding_untargeted", "generation", "document", postgresql_where=text("target_version IS NULL")
     ),
+    Index("ix_embedding_parked", "generation", "document", postgresql_where=text("parked > 0")),
     postgresql_partition_by="LIST (generation)",
 )
 

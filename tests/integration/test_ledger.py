@@ -365,3 +365,20 @@ def test_tenants_see_only_their_own(ledgers):
         ledgers.documents.view("beta", "a")
     assert ledgers.documents.page("beta", "", 10, {}) == []
     assert [v.key for v in ledgers.documents.page("alpha", "", 10, {"state": "pending"})] == ["a"]
+
+
+def test_a_claim_that_ran_out_before_its_worker_finished_is_taken_back(ledgers):
+    generation = ledgers.generation()
+    ledgers.put("a", "one")
+    ledgers.put("b", "one")
+    (late,) = {d.token for d in ledgers.preparing.claim_documents(Lane.LIVE, 1, 60, 600)}
+    ledgers.prepare()
+    group = ledgers.claim(generation, limit=1)
+    ledgers.rows("UPDATE claim SET deadline = clock_timestamp() - interval '1 second'")
+    assert ledgers.passages.finish(group, group.passages, FIGURES) == []
+    ledgers.passages.finish_claim(group.token)
+    ledgers.preparing.finish_claim(late)
+    ledgers.sweeping.lapse_claims(2)
+    for table in ("passage", "prepare_job"):
+        assert ledgers.rows(f"SELECT count(*) AS n FROM {table} WHERE state = 'claimed'") == [{"n": 0}]
+    assert ledgers.rows("SELECT count(*) AS n FROM claim") == [{"n": 0}]

@@ -74,9 +74,15 @@ class Claims(Ledger):
             )
 
     def finish_claim(self, token: int) -> None:
-        """Forgets a claim whose rows were all dealt with."""
+        """Forgets a claim whose rows were all dealt with. One that ran out too early stays, so that its rows lapse."""
         with self._transaction() as connection:
-            run(connection, "DELETE FROM claim WHERE token = :token", token=token)
+            run(
+                connection,
+                "DELETE FROM claim WHERE token = :token"
+                " AND NOT EXISTS (SELECT FROM passage WHERE token = :token AND state = 'claimed')"
+                " AND NOT EXISTS (SELECT FROM prepare_job WHERE token = :token AND state = 'claimed')",
+                token=token,
+            )
 
 
 def take(

@@ -124,7 +124,7 @@ SELECT DISTINCT w.document FROM (
     UNION ALL
     (SELECT e.generation, e.document FROM embedding e JOIN generation g ON g.id = e.generation
      JOIN document d ON d.id = e.document
-     WHERE e.live_version IS DISTINCT FROM e.target_version AND e.parked > 0 AND e.target_version < d.version
+     WHERE e.parked > 0 AND e.target_version < d.version
      AND g.status IN ('building', 'serving', 'draining') ORDER BY e.generation, e.document LIMIT :limit)
 ) w
 """
