@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.errors import InfrastructureDown, OutOfMemory
+from pipeline.packing import pack
 from pipeline.ports import Embedder, Floats, Role, TokenIds
 from pipeline.vectors import check_vectors
 
@@ -46,6 +47,15 @@ def encode_batch(embedder: Embedder, batch: Sequence[TokenIds]) -> list[Encoded]
     ]
 
 
+def encode_texts(embedder: Embedder, texts: Sequence[str], role: Role, batch_tokens: int = 1024) -> Floats:
+    """float32 [len(texts), dimension], in token-budget batches. Raises what the encoder raises."""
+    ids = embedder.tokenize(texts, role) if texts else []
+    out = np.zeros((len(texts), embedder.space.dimension), np.float32)
+    for batch in pack([len(i) for i in ids], batch_tokens):
+        out[batch] = embedder.encode([ids[i] for i in batch]).dense
+    return out
+
+
 def encoder_answers(embedder: Embedder) -> bool:
     """The independent probe: does a text that nobody uploaded still get a proper vector?"""
     try:
@@ -60,5 +70,3 @@ def reason(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}"
-
-
