@@ -41,9 +41,9 @@ class Mutation:
         return None
 
 
-def load(file: Path = Path(__file__).with_name("mutations.yaml")) -> list[Mutation]:
-    """The entries of the list, in order."""
-    return [Mutation(**entry) for entry in yaml.safe_load(file.read_text())]
+def load(directory: Path = Path(__file__).parent) -> list[Mutation]:
+    """The entries of every list in the directory, in order."""
+    return [Mutation(**entry) for file in sorted(directory.glob("*.yaml")) for entry in yaml.safe_load(file.read_text())]
 
 
 class Copy:
