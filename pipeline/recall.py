@@ -123,7 +123,7 @@ class Recall:
         )
         return RecallAnswer(
             invocation_id=str(uuid.uuid4()),
-            text=recall_text(told, language(request.query)),
+            text=recall_text(told, _language(request.query, episodes)),
             episodes=episodes,
             lease=None if leased is None else _lease(leased, chosen),
             cursor=cursor,
@@ -264,6 +264,12 @@ def _slice(
         media=view.media,
         events=tuple(dict(e) for e in events[start:end]),
     )
+
+
+def _language(query: str, episodes: Sequence[RecalledEpisode]) -> str:
+    """The question's; a number alone has none, so then that of what was found."""
+    spoken = any(c.isalpha() for c in query)
+    return language(query if spoken else " ".join(e.summary for e in episodes) or query)
 
 
 def _shown(remembered: Remembered, episode: RecalledEpisode) -> Shown:

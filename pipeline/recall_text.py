@@ -34,9 +34,9 @@ _SAID: dict[str, Words] = {
         " To use them, insert their events into the timeline at their original timestamps:",
     },
     "nothing": {
-        "zh": "没有找到相关的历史记忆。这是检索结论，不是故障：记忆中没有记录，不代表没有发生过。",
-        "en": "No past episode was found. This is a finding, not a failure: memory has no record of it, which does not"
-        " mean that it did not happen.",
+        "zh": "没有找到相关的历史记忆。这是检索结论，不是故障；没有找到不代表没有发生过（已被取出的记忆在放回之前也找不到）。",
+        "en": "No past episode was found. This is a finding, not a failure, and does not mean that it did not happen"
+        " (episodes that are taken out cannot be found until they are put back).",
     },
     "held_elsewhere": {
         "zh": "找到的历史记忆都已被其他调用方取走，本次没有取出任何一篇。",
@@ -45,7 +45,7 @@ _SAID: dict[str, Words] = {
     "head": {"zh": "[{number}] {parts}", "en": "[{number}] {parts}"},
     "events": {"zh": "{count} 条事件", "en": "{count} event(s)"},
     "media": {"zh": "含 {count} 份媒体", "en": "{count} media"},
-    "match": {"zh": "其中 {at} {who}说：", "en": "At {at} {who}said:"},
+    "match": {"zh": "其中 {at} {who}说：", "en": "At {at} {who}said: "},
     "total": {
         "zh": "本次给出 {given} 条事件，共 {count} 条。要引用其中的细节，请看对应时间点的原文。",
         "en": "{given} of {count} events are given here. For details, read the original text at its point in time.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import UTC, datetime, timedelta
 
 from pipeline.adapters.ledger.recalls import RecallLedger
@@ -62,11 +63,12 @@ def events(*texts: str, **fields) -> tuple[Event, ...]:
 class RecallBench:
     """Uploads, embeds, recalls."""
 
-    def __init__(self, ledgers, **limits) -> None:
+    def __init__(self, ledgers, *, encoder=None, store=None, rule: str = "r1:64", **limits) -> None:
         self.ledgers = ledgers
-        self.encoder = Encoder()
-        self.store = InMemoryVectors()
-        self.generation = ledgers.generations.ensure(self.encoder.space, "r1:64", SCHEMA_VERSION, "t")
+        self.encoder = encoder or Encoder()
+        self.store = store or InMemoryVectors()
+        prefix = f"t{uuid.uuid4().hex[:8]}"
+        self.generation = ledgers.generations.ensure(self.encoder.space, rule, SCHEMA_VERSION, prefix)
         self.store.create(self.generation.spec)
         self.kept = Kept()
         self.limits = RecallLimits(**limits)

@@ -2,77 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
 from collections.abc import Iterator
-from typing import Any
 
-import anyio
-import httpx
 import pytest
-import uvicorn
-from mcp.client import Client
-from mcp.client.streamable_http import streamable_http_client
 
-from api.app import create_app
-from pipeline.settings import Settings
-from pipeline.wiring import build
+from tests.mcp_door import Door
 from tests.recall_bench import RecallBench, event
-
-
-class Door:
-    """A served application on a bench's ledger, store and encoder."""
-
-    def __init__(self, bench: RecallBench, **settings: Any) -> None:
-        self.bench = bench
-        self.parts = build(Settings(milvus_uri="http://127.0.0.1:1", broker_url="redis://127.0.0.1:1/0", **settings))
-        self.parts.__dict__["vectors"] = bench.store
-        self.parts.__dict__["embedder"] = bench.encoder
-        self.app = create_app(parts=self.parts)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
-        self.server = uvicorn.Server(uvicorn.Config(self.app, port=port, log_level="warning"))
-        self.thread = threading.Thread(target=self.server.run, daemon=True)
-
-    def start(self) -> None:
-        self.thread.start()
-        while not self.server.started:
-            assert self.thread.is_alive()
-            time.sleep(0.02)
-
-    def stop(self) -> None:
-        self.server.should_exit = True
-        self.thread.join(20)
-
-    def run(self, script, **options):
-        """Runs ``script(client)`` in one MCP session."""
-
-        async def inside():
-            headers = options.pop("headers", {})
-            async with httpx2_client(headers) as http:
-                transport = streamable_http_client(f"{self.url}/mcp", http_client=http)
-                async with Client(transport, **options) as client:
-                    return await script(client)
-
-        return anyio.run(inside)
-
-    def call(self, tool: str, headers=None, **arguments):
-        async def script(client):
-            return await client.call_tool(tool, arguments)
-
-        return self.run(script, headers=headers or {})
-
-    def http(self, method: str, path: str, **options) -> httpx.Response:
-        return httpx.request(method, f"{self.url}{path}", timeout=30, **options)
-
-
-def httpx2_client(headers):
-    from mcp.shared._httpx_utils import create_mcp_http_client
-
-    return create_mcp_http_client(headers=headers)
 
 
 @pytest.fixture
@@ -333,3 +268,64 @@ def test_the_memory_prompt_explains_only_what_exists(door):
         return await client.get_prompt("memory", {"language": "en", "graph_tool": "memory_recall"})
 
     assert "memory_recall" in door.run(script).messages[0].content.text
+
+
+def test_a_call_returns_at_most_two_documents_with_text_and_citation(door):
+    for i in range(4):
+        put_article(door, f"pool/{i}", f"{POOL} This is page {i}.", title=f"Connection pool {i}", domain="databases")
+    found = door.call("lookup_knowledge", query="connection pool of the payment database exhausted")
+    documents = [found.structured_content["primary"], *found.structured_content["supplement"]]
+    assert 1 <= len(documents) <= 2
+    assert said(found).count("<document ") == len(documents)
+    for document in documents:
+        assert document["citation"]["version"] == 1 and document["citation"]["lines"]
+        assert f'key="{document["key"]}"' in said(found)
+    exact = door.call("lookup_knowledge", query="Connection pool 3")
+    assert exact.structured_content["primary"]["key"] == "pool/3"
+
+
+def test_a_missing_aspect_takes_part_in_the_search(door):
+    put_article(door, "pool", POOL, title="Connection pool", domain="databases")
+    put_article(door, "logs", "Rotate the proxy logs weekly, ERR_LOGS.", title="Log rotation", domain="databases")
+
+    async def script(client):
+        first = await client.call_tool("lookup_knowledge", {"query": "connection pool exhausted"})
+        more = {"query": "connection pool exhausted", "missing_aspect": "ERR_LOGS"}
+        return first, await client.call_tool("lookup_knowledge", more)
+
+    first, second = door.run(script)
+    keys = {d["key"] for d in [first.structured_content["primary"], *first.structured_content["supplement"]]}
+    assert "pool" in keys
+    assert "logs" in keys or second.structured_content["primary"]["key"] == "logs"
+
+
+def test_nothing_found_is_an_answer_and_no_error(door):
+    put_article(door, "pool", POOL, title="Connection pool", domain="databases")
+    answer = door.call("lookup_knowledge", query="珊瑚礁为什么会白化")
+    assert not answer.is_error
+    assert answer.structured_content["found"] is False and answer.structured_content["completeness_hint"]
+
+
+def test_a_lookup_changes_no_document(door, ledgers):
+    put_article(door, "pool", POOL, title="Connection pool", domain="databases")
+    before = ledgers.rows("SELECT * FROM document")
+    assert door.call("lookup_knowledge", query="connection pool exhausted").structured_content["found"]
+    assert ledgers.rows("SELECT * FROM document") == before
+
+
+def test_memory_is_shared_by_sessions(door):
+    door.call("doc_commit", {"Wellhead-Session": "monday"}, text="the pump P-4711 was repaired")
+    door.bench.embed()
+    found = door.call("doc_query", {"Wellhead-Session": "tuesday"}, query="P-4711")
+    assert len(found.structured_content["episodes"]) == 1
+
+
+def test_ack_touches_only_its_lease(door):
+    for name in ("a", "b"):
+        door.bench.remember(name, f"the pump P-471{name} leaks oil")
+    leases = [
+        door.call("doc_query", query=f"P-471{n}", consume=True, top_k=1).structured_content["lease"]["lease"]
+        for n in ("a", "b")
+    ]
+    door.call("doc_ack", lease=leases[0])
+    assert (door.bench.state("a"), door.bench.state("b")) == ("consumed", "leased")

@@ -337,3 +337,19 @@ def test_a_wiped_store_still_answers_exact_strings(bench):
     bench.store.wipe()
     answer = bench.recall("P-4711")
     assert (keys(answer), answer.degraded) == (["pump"], ("vectors",))
+
+
+def test_reading_changes_nothing(bench, ledgers):
+    """A recall without consume leaves every row of every table of documents as it was."""
+    tables = ("document", "document_version", "embedding", "recall_lease", "vector_trash", "prepare_job", "passage")
+
+    def rows():
+        return {t: ledgers.rows(f"SELECT * FROM {t} ORDER BY 1, 2") for t in tables}
+
+    bench.remember("long", *events(*(f"pump P-4711 message {i}" for i in range(300))))
+    before = rows()
+    answer = bench.recall("P-4711")
+    bench.recall("P-4711", preview=True)
+    bench.recall("", cursor=answer.cursor)
+    assert rows() == before
+    assert answer.episodes[0].key == "long"
