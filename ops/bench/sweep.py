@@ -111,10 +111,10 @@ def measured(parts: Parts) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 def plans() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """The statements whose plans are worth a look."""
-    yield "reads: untargeted or parked documents", sweeping_sql._UNTARGETED, {"limit": 2000, "retry": 30.0}
-    yield "reads: changed documents", sweeping_sql._CHANGED, {"limit": 2000}
-    yield "reads: the fill", jobs_sql._LACKING, {"generation": 2, "cursor": 0, "page": 500}
-    yield "reads: stale documents", progress_sql._STALE, {"fingerprint": "another"}
+    yield "reads: untargeted or parked documents", sweeping_sql.UNTARGETED, {"limit": 2000, "retry": 30.0}
+    yield "reads: changed documents", sweeping_sql.CHANGED, {"limit": 2000}
+    yield "reads: the fill", jobs_sql.LACKING, {"generation": 2, "cursor": 0, "page": 500}
+    yield "reads: stale documents", progress_sql.STALE, {"fingerprint": "another"}
 
 
 def timed(act: Callable[[], Any]) -> float:

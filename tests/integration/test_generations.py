@@ -295,7 +295,7 @@ def test_rolling_back_loses_nothing_and_names_what_is_still_missing(bench):
 # --- the sweep's queries grow with the work, never with the corpus
 
 
-@pytest.mark.parametrize("name", ["_UNTARGETED", "_CHANGED"])
+@pytest.mark.parametrize("name", ["UNTARGETED", "CHANGED"])
 def test_forgotten_work_is_found_by_index(ledgers, name):
     generation = ledgers.generation()
     ledgers.rows(
@@ -308,7 +308,7 @@ def test_forgotten_work_is_found_by_index(ledgers, name):
         g=generation.id,
     )
     ledgers.rows("ANALYZE document, embedding, generation, job")
-    values = {"limit": 2000, **({"retry": 30.0} if name == "_UNTARGETED" else {})}
+    values = {"limit": 2000, **({"retry": 30.0} if name == "UNTARGETED" else {})}
     (plan,) = ledgers.rows("EXPLAIN (FORMAT JSON) " + getattr(sweeping_sql, name), **values)
     scans = list(walk(plan["QUERY PLAN"][0]["Plan"]))
     read = {s.get("Relation Name"): s["Node Type"] for s in scans if s.get("Relation Name")}

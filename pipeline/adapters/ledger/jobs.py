@@ -57,7 +57,7 @@ class JobLedger(Ledger):
         with self._transaction() as connection:
             if scalar(connection, _BUSY, cap=cap) >= cap:
                 return cursor, 0, 0
-            ids = [r["id"] for r in rows(connection, _LACKING, cursor=cursor, generation=generation, page=page)]
+            ids = [r["id"] for r in rows(connection, LACKING, cursor=cursor, generation=generation, page=page)]
             if not ids:
                 return 0, 0, 0
             queued = run(
@@ -75,7 +75,7 @@ SELECT (SELECT count(*) FROM (SELECT FROM prepare_job WHERE state = 'pending' LI
      + (SELECT count(*) FROM (SELECT FROM passage WHERE state = 'pending' AND lane = 1 LIMIT :cap) y)
 """
 
-_LACKING = """
+LACKING = """
 SELECT d.id FROM document d WHERE d.id > :cursor AND d.version > 0 AND d.deleted_version IS DISTINCT FROM d.version
 AND NOT EXISTS (SELECT FROM embedding e WHERE e.generation = :generation AND e.document = d.id
     AND (e.target_version = d.version OR (e.live_version IS DISTINCT FROM e.target_version AND e.parked = 0)))

@@ -60,7 +60,7 @@ class ProgressLedger(Ledger):
     def stale(self, fingerprint: str) -> Stale:
         """What would have to be embedded for this fingerprint to be complete."""
         with self._transaction() as connection:
-            row = one(connection, _STALE, fingerprint=fingerprint)
+            row = one(connection, STALE, fingerprint=fingerprint)
         assert row is not None
         return Stale(
             documents=row["documents"],
@@ -125,7 +125,7 @@ LEFT JOIN LATERAL (
 WHERE g.status <> 'dropped' ORDER BY g.id
 """
 
-_STALE = """
+STALE = """
 WITH lacking AS (
     SELECT s.live_tokens AS tokens, coalesce(w.parked > 0, false) AS parked
     FROM document d

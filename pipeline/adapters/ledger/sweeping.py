@@ -75,8 +75,8 @@ class SweepLedger(Ledger):
         Index-driven: what it reads grows with the work that waits, never with the corpus.
         """
         with self._transaction() as connection:
-            found = [r["document"] for r in rows(connection, _UNTARGETED, limit=limit, retry=retry_seconds)]
-            changed = rows(connection, _CHANGED, limit=limit)
+            found = [r["document"] for r in rows(connection, UNTARGETED, limit=limit, retry=retry_seconds)]
+            changed = rows(connection, CHANGED, limit=limit)
             found += [r["document"] for r in changed if r["forgotten"]]
             if changed:
                 _changes_seen(connection, max(r["at"] for r in changed))
@@ -115,7 +115,7 @@ class SweepLedger(Ledger):
 
 # Somebody prepared the document for another generation but could not cut it for this one, a repair was lost, or a
 # version was parked and a newer one waits behind it.
-_UNTARGETED = """
+UNTARGETED = """
 SELECT DISTINCT w.document FROM (
     (SELECT e.generation, e.document FROM embedding e JOIN generation g ON g.id = e.generation
      WHERE e.target_version IS NULL AND g.status IN ('building', 'serving', 'draining')
@@ -131,7 +131,7 @@ SELECT DISTINCT w.document FROM (
 
 # Each change is looked at once, half a minute later, by a mark that moves along ``updated_at``: a job that vanished
 # without a trace is found, and a million fresh documents cost nothing.
-_CHANGED = """
+CHANGED = """
 SELECT d.id AS document, extract(epoch FROM d.updated_at) * 1000000 AS at,
        d.version > 0 AND d.deleted_version IS DISTINCT FROM d.version AND EXISTS (
            SELECT FROM generation g LEFT JOIN embedding e ON e.generation = g.id AND e.document = d.id

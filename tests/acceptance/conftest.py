@@ -1,0 +1,35 @@
+"""Services of this session that tests may kill, and a fleet whose workers can be started again with other settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from ops.stack import Stack, StackError
+from tests.acceptance.reindexing import Reindexing
+from tests.faults import harness
+from tests.plugins.services import unavailable
+
+
+@pytest.fixture(scope="session")
+def killable_services() -> Iterator[Stack]:
+    try:
+        with harness.services() as stack:
+            yield stack
+    except StackError as error:
+        unavailable(f"{error} {error.detail}")
+
+
+@pytest.fixture
+def make_reindexing(killable_services: Stack) -> Iterator[Callable[..., Reindexing]]:
+    made: list[Reindexing] = []
+
+    def make(**settings: Any) -> Reindexing:
+        made.append(Reindexing(killable_services, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
