@@ -294,7 +294,7 @@ def test_a_long_document_fits_the_window(ledgers, llm_side, llm_server):
     prompt = "".join(m["content"] for m in call["request"]["messages"])
     assert estimate_tokens(prompt) + call["request"]["max_tokens"] <= 4096
     assert estimate_tokens(prompt) > 2000
-    assert "第 60 节" in prompt, "the headings reach further than the text"
+    assert "第 20 节" in prompt and "## 第 20 节" not in prompt, "the headings reach further than the text"
 
 
 def test_episodes_cost_no_call(ledgers, llm_side, llm_server):
