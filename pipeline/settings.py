@@ -45,7 +45,9 @@ class Settings(BaseSettings):
     flip_grace_seconds: float = 10.0
     soak_seconds: float = 3600.0
     quiet_seconds: float = Field(default=960.0, ge=0, description="Between retiring and dropping a collection.")
-    min_self_retrieval: float = 0.7
+    min_self_retrieval: float = Field(
+        default=0.7, ge=0, le=1, description="Of the titles that find their document now, as many must do so after a swap."
+    )
     sweep_seconds: float = 5.0
     heal_seconds: float = 20.0
     reconcile_seconds: float = 3600.0

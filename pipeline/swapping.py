@@ -51,7 +51,7 @@ def needs_no_calibration(_generation: Generation) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class SwapLimits:
-    """Seconds, and the least share of titles that must find their own document.
+    """Seconds, and the least share of the serving generation's self-retrieval that a new one must reach.
 
     ``settle_seconds``: how long a document must have been in the store before searches can be trusted to see it.
     ``patience_seconds``: how long one tick looks for the moment without a laggard.

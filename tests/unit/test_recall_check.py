@@ -1,0 +1,42 @@
+"""When a recall check holds a swap. The figures are those of ``python -m ops.bench.self_retrieval``."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.recall_check import RecallCheck
+from pipeline.settings import Settings
+
+LEAST = Settings().min_self_retrieval
+
+
+def check(own: float, serving: float | None, probes: int = 64) -> RecallCheck:
+    return RecallCheck(probes=probes, self_retrieval=own, serving_self_retrieval=serving, overlap=None)
+
+
+@pytest.mark.parametrize(
+    ("own", "serving"),
+    [
+        pytest.param(0.89, 0.89, id="256 dimensions, English runbooks"),
+        pytest.param(0.95, 0.98, id="256 dimensions, Chinese glossary"),
+        pytest.param(0.91, 0.89, id="English-Portuguese weights, English runbooks"),
+        pytest.param(0.45, 0.50, id="a corpus whose titles say little"),
+        pytest.param(0.98, 0.25, id="away from a model that does not know the language"),
+    ],
+)
+def test_what_finds_about_as_much_as_before_may_serve(own, serving):
+    assert check(own, serving).verdict(LEAST) is None
+
+
+def test_a_model_that_does_not_know_the_language_is_held():
+    reason = check(0.25, 0.98).verdict(LEAST)
+    assert "0.25 of 64" in reason and "0.98" in reason and "by hand" in reason
+
+
+def test_without_a_serving_figure_the_share_is_absolute():
+    assert check(LEAST, None).verdict(LEAST) is None
+    assert check(LEAST - 0.01, None).verdict(LEAST) is not None
+
+
+def test_an_empty_corpus_holds_nothing():
+    assert check(0.0, None, probes=0).verdict(LEAST) is None
