@@ -197,6 +197,7 @@ class StatusOut(BaseModel):
     encoding: EncodingOut
     upload_to_searchable: dict[str, dict[str, float]]
     counters: dict[str, int]
+    llm: dict[str, Any]
     parts: dict[str, PartOut]
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from fastapi import APIRouter
 from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from api.auth import Reader
 from api.deps import Shared
 from api.routes.documents import lane_name
+from pipeline.adapters.ledger.llm_budget import LlmBudgetLedger
 from pipeline.adapters.ledger.status import StatusLedger
 from pipeline.adapters.ledger.worker_state import WorkerStateLedger
 
@@ -22,9 +23,10 @@ router = APIRouter(tags=["status"])
 class LedgerFigures(Collector):
     """Each method is a group of metrics; the ledger is asked when they are collected."""
 
-    def __init__(self, figures: StatusLedger, workers: WorkerStateLedger) -> None:
+    def __init__(self, figures: StatusLedger, workers: WorkerStateLedger, budget: LlmBudgetLedger) -> None:
         self._figures = figures
         self._workers = workers
+        self._budget = budget
 
     def collect(self) -> Iterator[Metric]:
         """Everything, in the order of the page."""
@@ -32,6 +34,7 @@ class LedgerFigures(Collector):
         yield from self._waiting()
         yield from self._encoding()
         yield from self._breakers()
+        yield from self._llm()
         yield self._counters()
 
     def _documents(self) -> Metric:
@@ -65,13 +68,12 @@ class LedgerFigures(Collector):
             yield GaugeMetricFamily(
                 "wellhead_batch_fill", "Tokens per token slot, last minute", value=minute.batch_fill
             )
-        quantiles = GaugeMetricFamily(
-            "wellhead_upload_to_searchable_seconds", "Over the last five minutes", labels=["lane", "quantile"]
+        histogram = HistogramMetricFamily(
+            "wellhead_upload_to_searchable_seconds", "From the upload's commit to its flip", labels=["lane"]
         )
-        for lane, values in self._figures.searchable_seconds().items():
-            quantiles.add_metric([lane_name(lane), "0.5"], values["p50"])
-            quantiles.add_metric([lane_name(lane), "0.95"], values["p95"])
-        yield quantiles
+        for lane, counted in self._figures.searchable_histogram().items():
+            histogram.add_metric([lane_name(lane)], counted.buckets, counted.seconds)
+        yield histogram
 
     def _breakers(self) -> Iterator[Metric]:
         processes = GaugeMetricFamily("wellhead_worker_processes", "Heard of in ten minutes", labels=["purpose"])
@@ -83,6 +85,19 @@ class LedgerFigures(Collector):
             if state.last_success is not None:
                 success.add_metric([state.purpose], state.last_success)
         yield from (processes, open_, success)
+
+    def _llm(self) -> Iterator[Metric]:
+        labels = ["tenant", "purpose"]
+        calls = GaugeMetricFamily("wellhead_llm_calls", "LLM calls today (UTC)", labels=labels)
+        tokens = GaugeMetricFamily("wellhead_llm_tokens", "LLM tokens today (UTC)", labels=[*labels, "direction"])
+        cost = GaugeMetricFamily("wellhead_llm_cost", "What they cost, at the configured prices", labels=labels)
+        for used in self._budget.usage():
+            name = [used.tenant, used.purpose]
+            calls.add_metric(name, used.calls)
+            tokens.add_metric([*name, "in"], used.tokens_in)
+            tokens.add_metric([*name, "out"], used.tokens_out)
+            cost.add_metric(name, used.cost)
+        yield from (calls, tokens, cost)
 
     def _counters(self) -> Metric:
         family = CounterMetricFamily(
@@ -97,5 +112,5 @@ class LedgerFigures(Collector):
 def metrics(_caller: Reader, shared: Shared) -> Response:
     """Needs a key with the scope ``read`` where keys exist; else open to this machine only."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(LedgerFigures(shared.parts.status, shared.parts.worker_states))
+    registry.register(LedgerFigures(shared.parts.status, shared.parts.worker_states, shared.parts.llm.budget))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -29,5 +29,9 @@ def status(caller: Reader, shared: Shared) -> dict[str, Any]:
         "encoding": asdict(figures.throughput()),
         "upload_to_searchable": {lane_name(lane): value for lane, value in figures.searchable_seconds().items()},
         "counters": figures.counters(),
+        "llm": {
+            **asdict(shared.parts.llm.budget.standing()),
+            "today": [asdict(used) for used in shared.parts.llm.budget.usage(tenant=caller.tenant)],
+        },
         "parts": {name: asdict(part) for name, part in shared.probing.states().items()},
     }

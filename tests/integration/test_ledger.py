@@ -382,3 +382,30 @@ def test_a_claim_that_ran_out_before_its_worker_finished_is_taken_back(ledgers):
     for table in ("passage", "prepare_job"):
         assert ledgers.rows(f"SELECT count(*) AS n FROM {table} WHERE state = 'claimed'") == [{"n": 0}]
     assert ledgers.rows("SELECT count(*) AS n FROM claim") == [{"n": 0}]
+
+
+def test_covers_that_the_source_withdraws_are_written_again(ledgers):
+    generation = ledgers.generation()
+    ledgers.put("a", "text", covers=("given",))
+    ledgers.prepare()
+    ledgers.embed(generation)
+    ledgers.rows("UPDATE document SET described_version = 1")
+    ledgers.rows("DELETE FROM describe_job")
+    assert not ledgers.put("a", "text").changed
+    assert ledgers.rows("SELECT version, state FROM describe_job") == [{"version": 1, "state": "pending"}]
+    assert ledgers.rows("SELECT described_version FROM document") == [{"described_version": None}]
+
+
+def test_upload_to_searchable_is_counted_in_a_histogram(ledgers):
+    from pipeline.adapters.ledger.status import StatusLedger
+
+    generation = ledgers.generation()
+    for i in range(3):
+        ledgers.put(f"d{i}", f"text {i}")
+    ledgers.rows("UPDATE document_version SET created_at = created_at - interval '20 seconds' WHERE document = 1")
+    ledgers.prepare()
+    ledgers.embed(generation)
+    live = StatusLedger(ledgers.engine).searchable_histogram()[Lane.LIVE]
+    counts = dict(live.buckets)
+    assert (counts["10.0"], counts["30.0"], counts["+Inf"]) == (2, 3, 3)
+    assert 20 <= live.seconds < 30

@@ -307,9 +307,32 @@ def _update_row(
     if row["meta_hash"] != hashes.meta:
         moved = {row["domain"], upload.domain} if row["version"] > 0 else {upload.domain}
         change_domains(connection, row["tenant"], moved, row["id"])
+    if row["version"] == version and _withdrawn(row, upload):
+        _describe_again(connection, row)
     if row["version"] == version and row["domain"] != upload.domain:
         _relabel(connection, row["id"], row["tenant"])
     bump(connection, row["tenant"], "l0")
+
+
+def _withdrawn(row: Mapping[str, Any], upload: Upload) -> bool:
+    """Did the source give covers or advice that it does not give any more?"""
+    return bool(
+        (row["given_covers"] and not upload.covers) or (row["given_when_to_retrieve"] and not upload.when_to_retrieve)
+    )
+
+
+def _describe_again(connection: Connection, row: Mapping[str, Any]) -> None:
+    """What was given and is gone is written by the writer again."""
+    run(connection, "UPDATE document SET described_version = NULL WHERE id = :id", id=row["id"])
+    run(
+        connection,
+        "INSERT INTO describe_job (document, version, tenant, lane) VALUES (:id, :version, :tenant, 0)"
+        " ON CONFLICT (document) DO UPDATE SET state = 'pending', token = NULL, errors = 0, lapses = 0,"
+        " not_before = clock_timestamp()",
+        id=row["id"],
+        version=row["version"],
+        tenant=row["tenant"],
+    )
 
 
 def _relabel(connection: Connection, document: int, tenant: str) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from pipeline.adapters.ledger.connection import bump, one, run
+from pipeline.adapters.ledger.connection import bump, count_event, one, run
 from pipeline.adapters.ledger.documents import queue_prepare
+from pipeline.documents import Lane
+
+# Upper bounds in seconds of the upload-to-searchable histogram.
+SEARCHABLE_BUCKETS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 
 
 def flip_row(connection: Connection, generation: int, document: int, version: int, grace: float = 10.0) -> bool:
@@ -94,15 +98,22 @@ def _forget_texts(connection: Connection, document: int) -> None:
 
 
 def _log_flip(connection: Connection, generation: int, document: int, version: int) -> None:
-    run(
+    """Upload to searchable: a row for recent quantiles, and counters that make a histogram for ever."""
+    logged = one(
         connection,
         "INSERT INTO flip_log (lane, seconds) SELECT v.lane, extract(epoch FROM clock_timestamp() - v.created_at)"
         " FROM document_version v JOIN generation g ON g.id = :generation AND g.status = 'serving'"
         " WHERE v.document = :document AND v.version = :version"
         # A version that another generation served before was searchable long ago.
         " AND NOT EXISTS (SELECT FROM embedding e WHERE e.document = v.document AND e.generation <> :generation"
-        " AND e.live_version >= v.version)",
+        " AND e.live_version >= v.version) RETURNING lane, seconds",
         generation=generation,
         document=document,
         version=version,
     )
+    if logged is None:
+        return
+    bucket = next((b for b in SEARCHABLE_BUCKETS if logged["seconds"] <= b), None)
+    name = f"searchable.{Lane(logged['lane']).name.lower()}"
+    count_event(connection, f"{name}.{'inf' if bucket is None else bucket}")
+    count_event(connection, f"{name}.milliseconds", round(logged["seconds"] * 1000))

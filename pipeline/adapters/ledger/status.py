@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pipeline.adapters.ledger.connection import Ledger, one, rows, scalar
 from pipeline.adapters.ledger.documents import FROM_SQL, STATE_SQL
+from pipeline.adapters.ledger.flips import SEARCHABLE_BUCKETS
 from pipeline.documents import Lane, State
 
 _TENANT = "(CAST(:tenant AS text) IS NULL OR {0}.tenant = :tenant)"
@@ -37,6 +38,14 @@ class Throughput:
     tokens_per_s: float
     batch_fill: float | None
     measured_tokens_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histogram:
+    """``buckets``: (upper bound, how many at most that), cumulative, ``+Inf`` last; ``seconds``: the sum of all."""
+
+    buckets: list[tuple[str, float]]
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +125,22 @@ class StatusLedger(Ledger):
 
     def counters(self) -> dict[str, int]:
         """Everything that was ever counted: fenced commits, lapsed claims, parked versions …"""
+        return {name: value for name, value in self._counted().items() if not name.startswith("searchable.")}
+
+    def searchable_histogram(self) -> dict[Lane, Histogram]:
+        """Upload to searchable since the beginning, by lane."""
+        counted = self._counted()
+        found = {}
+        for lane in Lane:
+            name = f"searchable.{lane.name.lower()}"
+            total, buckets = 0, []
+            for bound in (*SEARCHABLE_BUCKETS, "inf"):
+                total += counted.get(f"{name}.{bound}", 0)
+                buckets.append(("+Inf" if bound == "inf" else str(bound), float(total)))
+            found[lane] = Histogram(buckets=buckets, seconds=counted.get(f"{name}.milliseconds", 0) / 1000)
+        return found
+
+    def _counted(self) -> dict[str, int]:
         with self._transaction() as connection:
             return {
                 r["name"]: int(r["value"]) for r in rows(connection, "SELECT name, value FROM counter ORDER BY name")
