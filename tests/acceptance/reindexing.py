@@ -125,6 +125,9 @@ class Reindexing(Fleet):
     def generations(self) -> list[dict[str, Any]]:
         return self.sql("SELECT id, status, fingerprint, held, recall_check, compared FROM generation ORDER BY id")
 
+    def diagnosis(self) -> str:
+        return f"{self.generations()}\n{super().diagnosis()}"
+
     # --- lookups
 
     @contextmanager

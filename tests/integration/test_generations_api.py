@@ -164,3 +164,49 @@ def test_an_unknown_type_in_binary_mode_names_the_header(made):
     assert problem(made.client.post("/v1/events", headers=headers), 422)["field"] == "ce-type"
     batch = made.client.post("/v1/events", content="[]", headers={"Content-Type": "application/cloudevents-batch+json"})
     assert problem(batch, 422)["field"] == "Content-Type"
+
+
+def test_the_command_line_lists_sweeps_swaps_and_rolls_back(made, monkeypatch, capsys):
+    import json
+
+    from ops import cli, cli_client
+
+    def command(*words: str) -> str:
+        monkeypatch.setattr("sys.argv", ["wellhead", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert not ended.value.code, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    monkeypatch.setenv("WELLHEAD_API_URL", "http://127.0.0.1")
+    monkeypatch.setattr(cli_client.httpx, "Client", lambda **_: _Borrowed(made.client))
+    assert command("sweep", "--dry-run").startswith("Nothing is stale: all 6 documents")
+    assert json.loads(command("sweep", "--dry-run", "--passage-tokens", "48", "--json"))["documents"] == 6
+    made.set(passage_tokens=48)
+    assert "Generation 2 is being made now" in command("sweep")
+    fill_all(made.bench)
+    assert "Generation 2" in command("generations", "swap", "2")
+    assert [g["status"] for g in json.loads(command("generations", "list", "--json"))["generations"]] == ["draining", "serving"]
+    assert "serves again" in command("generations", "rollback")
+    assert "goes, once" in command("generations", "drop", "2")
+    monkeypatch.setenv("COLUMNS", "240")
+    listed = command("generations", "list")
+    assert "retiring" in listed and "r1:48" in listed and "6 of 6 (100.0%)" in listed
+
+
+class _Borrowed:
+    """The test's client as the one that a command opens and closes."""
+
+    base_url = "http://127.0.0.1"
+
+    def __init__(self, client) -> None:
+        self._client = client
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def request(self, *given, **options):
+        return self._client.request(*given, **options)

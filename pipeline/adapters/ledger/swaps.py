@@ -105,10 +105,6 @@ class SwapLedger(Ledger):
                 state=json.dumps({"swap": True}),
             )
 
-    def note_comparison(self, generation: int, found: dict[str, Any]) -> None:
-        """Stores what a comparison for the swap found."""
-        self._note(generation, "compared", found)
-
     def close_in(self, generation: int) -> None:
         """The last laggards move to the live lane: under steady uploads the end must still come."""
         with self._transaction() as connection:
@@ -131,15 +127,12 @@ class SwapLedger(Ledger):
 
     def note_check(self, generation: int, check: dict[str, Any]) -> None:
         """Stores the recall check on the generation."""
-        self._note(generation, "recall_check", check)
-
-    def _note(self, generation: int, column: str, value: dict[str, Any]) -> None:
         with self._transaction() as connection:
             run(
                 connection,
-                f"UPDATE generation SET {column} = CAST(:value AS jsonb) WHERE id = :id",
+                "UPDATE generation SET recall_check = CAST(:check AS jsonb) WHERE id = :id",
                 id=generation,
-                value=json.dumps(value),
+                check=json.dumps(check),
             )
 
     def latest_draining(self) -> Generation:
