@@ -22,7 +22,18 @@ from rich.console import Console
 from rich.table import Table
 
 ROUNDS, EACH = "10", "3"
-COUNTED = ("injected", "documents", "parked", "lost", "missing", "duplicated", "wrong", "recomputed", "fenced", "lapsed")
+COUNTED = (
+    "injected",
+    "documents",
+    "parked",
+    "lost",
+    "missing",
+    "duplicated",
+    "wrong",
+    "recomputed",
+    "fenced",
+    "lapsed",
+)
 
 
 def read(file: Path) -> list[dict[str, Any]]:
@@ -61,7 +72,12 @@ def main(arguments: list[str]) -> int:
     """Runs the fault tests and prints the table, also when some failed."""
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory) / "report.jsonl"
-        environment = {"ROUNDS": ROUNDS, "WELLHEAD_FAULTS_EACH": EACH, **os.environ, "WELLHEAD_FAULTS_REPORT": str(report)}
+        environment = {
+            "ROUNDS": ROUNDS,
+            "WELLHEAD_FAULTS_EACH": EACH,
+            **os.environ,
+            "WELLHEAD_FAULTS_REPORT": str(report),
+        }
         argv = [sys.executable, "-m", "pytest", "tests/faults", "-m", "", "--timeout", "1800", *arguments]
         status = subprocess.run(argv, env=environment, check=False).returncode
         Console(width=160).print(table(merged(read(report))))

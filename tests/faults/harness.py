@@ -403,5 +403,6 @@ def encoder_vector(encoder: FaultEncoder, ids: list[list[int]]) -> np.ndarray:
 def text(number: int, paragraphs: int = 6) -> str:
     """A body of that many passages; no two numbers share a paragraph."""
     return "\n\n".join(
-        f"Document {number} part {i}: " + " ".join(f"word{number}x{i}x{j}" for j in range(40)) for i in range(paragraphs)
+        f"Document {number} part {i}: " + " ".join(f"word{number}x{i}x{j}" for j in range(40))
+        for i in range(paragraphs)
     )

@@ -16,7 +16,9 @@ from .test_workers import busy
 
 def valkey_ready(fleet):
     url = fleet.services.url("broker_url")
-    return Valkey(directory=fleet.services.data_dir, port=int(url.split(":")[-1].split("/")[0]), setting="broker_url").ready()
+    return Valkey(
+        directory=fleet.services.data_dir, port=int(url.split(":")[-1].split("/")[0]), setting="broker_url"
+    ).ready()
 
 
 def milvus_ready(fleet):
@@ -105,6 +107,7 @@ def test_a_collection_that_is_dropped_is_filled_again(fleet):
     assert not fleet.sql("SELECT 1 FROM generation WHERE emptied_at IS NOT NULL")
 
 
+@pytest.mark.faults_long
 def test_a_collection_that_is_dropped_in_the_middle_of_a_backfill(fleet):
     fleet.load(15)
     fleet.settle()

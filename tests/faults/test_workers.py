@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from tests.faults.harness import ROUNDS, text
 
 BATCHES_IN_FLIGHT = 3
@@ -118,6 +120,7 @@ def test_an_upload_that_nobody_rang_for_is_found(fleet):
     assert fleet.state("silent") == "searchable"
 
 
+@pytest.mark.faults_long
 def test_two_beats_have_the_effect_of_one(fleet):
     fleet.start("beat2")
     fleet.load(20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -125,6 +126,7 @@ def test_what_a_lost_worker_held_is_encoded_with_nothing_else_in_hand(bench):
     original = bench.encoder.encode
 
     def encode(batch):
+        time.sleep(0.2)  # whoever claims ahead or still writes has the time to be seen
         held.append(
             bench.ledgers.rows(
                 "SELECT count(*) AS claims, bool_or(p.cohort IS NOT NULL) AS suspects FROM claim c"
@@ -148,7 +150,9 @@ def test_suspects_do_not_wait_for_the_end_of_a_backfill(bench):
     bench.prepare()
     bench.ledgers.claim(bench.generation, seconds=-1)
     bench.ledgers.sweeping.lapse_claims(2)
-    drain = Drain(bench.ledgers.passages, bench.ledgers.passages, bench.store, bench.embedder_for, bench.breaker, LIMITS)
+    drain = Drain(
+        bench.ledgers.passages, bench.ledgers.passages, bench.store, bench.embedder_for, bench.breaker, LIMITS
+    )
     rounds = iter(range(6))
     drain.run(in_order(bench.ledgers.generations.active()), lambda: next(rounds, None) is not None)
     assert bench.state("now") is State.SEARCHABLE
@@ -191,4 +195,6 @@ def test_a_text_that_takes_longer_than_its_claim_is_cut_once(bench, monkeypatch)
 
     limits = PrepareLimits(claim_seconds=2)
     assert prepare(bench.ledgers.preparing, bench.ledgers.generations, tokenizer_for, limits, lambda: True) == 1
-    assert bench.ledgers.rows("SELECT count(*) AS n FROM counter WHERE name IN ('lapsed_claims', 'fenced_commits')") == [{"n": 0}]
+    assert bench.ledgers.rows(
+        "SELECT count(*) AS n FROM counter WHERE name IN ('lapsed_claims', 'fenced_commits')"
+    ) == [{"n": 0}]

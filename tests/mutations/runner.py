@@ -43,7 +43,9 @@ class Mutation:
 
 def load(directory: Path = Path(__file__).parent) -> list[Mutation]:
     """The entries of every list in the directory, in order."""
-    return [Mutation(**entry) for file in sorted(directory.glob("*.yaml")) for entry in yaml.safe_load(file.read_text())]
+    return [
+        Mutation(**entry) for file in sorted(directory.glob("*.yaml")) for entry in yaml.safe_load(file.read_text())
+    ]
 
 
 class Copy:

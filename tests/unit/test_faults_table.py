@@ -15,7 +15,11 @@ def row(**fields):
 
 def test_rounds_are_added_up_and_lists_counted(tmp_path):
     file = tmp_path / "report.jsonl"
-    lines = [row(lost=["a", "b"], injected=3, recovery_seconds=2.5), row(lost=[], injected=4), row(fault="freeze", fenced=2)]
+    lines = [
+        row(lost=["a", "b"], injected=3, recovery_seconds=2.5),
+        row(lost=[], injected=4),
+        row(fault="freeze", fenced=2),
+    ]
     file.write_text("".join(json.dumps(r) + "\n" for r in lines))
     kill, freeze = merged(read(file))
     assert (kill["injected"], kill["lost"], kill["recovery_seconds"]) == (7, 2, 2.5)
