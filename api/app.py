@@ -16,8 +16,10 @@ from api.openapi import describe_bodies
 from api.probing import Encoder, Probing, probes_of
 from api.routes import (
     batch,
+    calibration,
     documents,
     events,
+    feedback,
     files,
     generations,
     health,
@@ -27,9 +29,11 @@ from api.routes import (
     parked,
     prompts,
     recall,
+    report,
     sessions,
     status,
 )
+from api.second_encoder import SecondEncoder
 from pipeline.adapters.mcp_sessions import RedisMcpSessions
 from pipeline.ports import Role
 from pipeline.settings import Settings
@@ -49,6 +53,9 @@ ROUTERS = (
     prompts,
     parked,
     status,
+    report,
+    calibration,
+    feedback,
     generations,
     events,
     documents,
@@ -68,7 +75,7 @@ def create_app(settings: Settings | None = None, *, parts: Parts | None = None) 
         title="Wellhead",
         description="Keeps an agent's knowledge fresh and tells the agent when it has searched enough.",
         version="1",
-        lifespan=_lifespan(encoder),
+        lifespan=_lifespan(encoder, SecondEncoder(parts.generations.active, parts.embedder_for)),
     )
     app.state.services = Services(
         settings=settings,
@@ -87,13 +94,15 @@ def create_app(settings: Settings | None = None, *, parts: Parts | None = None) 
     return app
 
 
-def _lifespan(encoder: Encoder) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+def _lifespan(encoder: Encoder, second: SecondEncoder) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         services: Services = app.state.services
         encoder.start()
+        second.start()
         async with mcp.running(app.state.mcp):
             yield
+        second.close()
         services.bell.close()
         services.probing.close()
         if "invocations" in vars(services.parts):

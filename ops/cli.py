@@ -8,7 +8,9 @@ import typer
 
 from ops import (
     cli_backfill,
+    cli_calibration,
     cli_doctor,
+    cli_eval,
     cli_generations,
     cli_keys,
     cli_lookup,
@@ -16,6 +18,7 @@ from ops import (
     cli_mcp,
     cli_parked,
     cli_recall,
+    cli_report,
     cli_setup,
     cli_status,
     cli_sweep,
@@ -32,6 +35,9 @@ COMMANDS = (
     cli_status,
     cli_sweep,
     cli_generations,
+    cli_calibration,
+    cli_report,
+    cli_eval,
     cli_map,
     cli_mcp,
     cli_recall,

@@ -131,10 +131,16 @@ def calibration_of(model: Mapping[str, Any], version: int | None = None, max_l2:
 
 
 @cache
+def shipped_file() -> dict[str, Any]:
+    """``shipped_calibration.json``: the map, what it was fitted on, and its figures."""
+    found: dict[str, Any] = json.loads(files("pipeline").joinpath("shipped_calibration.json").read_text("utf-8"))
+    return found
+
+
+@cache
 def shipped_calibration() -> Calibration:
     """The map used until a generation has one of its own: fitted on multilingual-e5-small (the file says how)."""
-    text = files("pipeline").joinpath("shipped_calibration.json").read_text("utf-8")
-    return calibration_of(json.loads(text)["model"])
+    return calibration_of(shipped_file()["model"])
 
 
 def features(ordered: Sequence[Candidate], legs: LegResults, cover: float, idf: float) -> dict[str, float]:
@@ -145,7 +151,9 @@ def features(ordered: Sequence[Candidate], legs: LegResults, cover: float, idf: 
     corpus goes.
     """
     first, others = ordered[0], ordered[1:]
-    found = {"lexical_cover": cover}
+    # The root: the step from no word in common to some says more than that from most to all, and a map that was
+    # fitted on questions made of a document's own words would ask too much of those that people ask.
+    found = {"lexical_cover": cover, "cover_root": math.sqrt(cover)}
     if others:
         found["fusion_gap"] = first.score - others[0].score
     if legs.dense:

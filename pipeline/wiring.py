@@ -9,9 +9,11 @@ from functools import cached_property
 from sqlalchemy import Engine
 
 from pipeline.action_memory import ActionMemory, Bounds, DomainLimit
+from pipeline.adapters.ledger.calibrations import CalibrationLedger
 from pipeline.adapters.ledger.connection import make_engine
 from pipeline.adapters.ledger.documents import DocumentLedger
 from pipeline.adapters.ledger.drops import DropLedger
+from pipeline.adapters.ledger.feedback import FeedbackLedger
 from pipeline.adapters.ledger.generations import GenerationLedger
 from pipeline.adapters.ledger.housekeeping import HousekeepingLedger
 from pipeline.adapters.ledger.idempotency import IdempotencyLedger
@@ -24,11 +26,13 @@ from pipeline.adapters.ledger.passages import PassageLedger
 from pipeline.adapters.ledger.preparing import PrepareLedger
 from pipeline.adapters.ledger.progress import ProgressLedger
 from pipeline.adapters.ledger.reconciling import ReconcileLedger
+from pipeline.adapters.ledger.reports import ReportLedger
 from pipeline.adapters.ledger.status import StatusLedger
 from pipeline.adapters.ledger.swaps import SwapLedger
 from pipeline.adapters.ledger.sweeping import SweepLedger
 from pipeline.adapters.ledger.worker_state import WorkerStateLedger
 from pipeline.breaker import Breaker
+from pipeline.calibrate import Calibrate, CalibrationLimits
 from pipeline.embed import Drain, DrainLimits
 from pipeline.errors import PipelineError
 from pipeline.fingerprint import Space
@@ -155,6 +159,51 @@ class Parts:
             if tenant not in self._lookups:
                 self._lookups[tenant] = Lookup(tenant, self._lookup_parts)
             return self._lookups[tenant]
+
+    @cached_property
+    def calibrations(self) -> CalibrationLedger:
+        return CalibrationLedger(self.engine)
+
+    @cached_property
+    def feedback(self) -> FeedbackLedger:
+        return FeedbackLedger(self.engine)
+
+    @cached_property
+    def reports(self) -> ReportLedger:
+        return ReportLedger(self.engine)
+
+    @property
+    def calibration_limits(self) -> CalibrationLimits:
+        s = self.settings
+        thresholds = Thresholds(
+            max_l2=s.max_l2_distance, highly_relevant=s.highly_relevant_threshold, reference=s.reference_threshold
+        )
+        return CalibrationLimits(content_tokens=s.content_tokens, thresholds=thresholds)
+
+    @cached_property
+    def calibrate(self) -> Calibrate:
+        """Fits the relevance of generations that are due."""
+        return Calibrate(
+            jobs=self.jobs,
+            calibrations=self.calibrations,
+            texts=LookupLedger(self.engine),
+            store=self.vectors,
+            embedder_for=self.embedder_for,
+            limits=self.calibration_limits,
+        )
+
+    def calibrations_due(self) -> bool:
+        """Waits a generation for its map? Asks the ledger, and starts the jobs that are due."""
+        if self.settings.identity_calibration:
+            return False
+        limits = self.calibration_limits
+        return bool(self.calibrations.want_due(limits.documents, limits.feedback))
+
+    def calibrated(self, generation: Generation) -> bool:
+        """May this generation serve: has it a map of its own, or too few documents for one?"""
+        if self.settings.identity_calibration:
+            return True
+        return self.calibrations.calibrated(generation, self.calibration_limits.documents)
 
     @cached_property
     def _recall_parts(self) -> RecallParts:

@@ -17,6 +17,7 @@ class Queue(StrEnum):
 ROUTES = {
     "wellhead.drain": Queue.GPU,
     "wellhead.check_recall": Queue.GPU,
+    "wellhead.calibrate": Queue.GPU,
     "wellhead.prepare": Queue.PREPARE,
     "wellhead.describe": Queue.LLM,
     "wellhead.refresh_domains": Queue.LLM,

@@ -53,7 +53,9 @@ def long_jobs() -> None:
     p = parts()
     if long_jobs_stage(p.jobs, p.generations, p.sweep_limits, time_budget(p.settings.drain_seconds)):
         enqueue.prepare(p.settings.broker_url)
-    tick = try_swap(p.generations, p.swaps, p.swaps, p.vectors, p.swap_limits)
+    if p.calibrations_due():
+        enqueue.ring_if_quiet(p.settings.broker_url, "wellhead.calibrate")
+    tick = try_swap(p.generations, p.swaps, p.swaps, p.vectors, p.swap_limits, p.calibrated)
     wanted = {"wellhead.check_recall": tick.check, "wellhead.reconcile": tick.compare}
     for task in (name for name, needed in wanted.items() if needed):
         enqueue.ring(p.settings.broker_url, task)
@@ -74,6 +76,13 @@ def check_recall() -> None:
     """Compares the building generation with the serving one; on the GPU queue, where the encoders are."""
     p = parts()
     run_check(p.generations, p.swaps, p.vectors, p.embedder_for, p.swap_limits)
+
+
+@shared_task(base=PipelineTask, name="wellhead.calibrate")
+def calibrate() -> None:
+    """Fits what relevance means in a generation that is due; on the GPU queue, where the encoders are."""
+    p = parts()
+    p.calibrate.run(p.generations.active(), progress=time_budget(p.settings.drain_seconds))
 
 
 @shared_task(base=PipelineTask, name="wellhead.heal")

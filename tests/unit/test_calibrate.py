@@ -19,7 +19,10 @@ from tests.fakes_lookup import NOW
 
 TEXTS = {
     0: ("Refunds", "A refund is paid back to the card within five working days. Chargebacks are handled by finance."),
-    1: ("Certificates", "The certificate of the shop is renewed by the issuer every sixty days. Browsers warn otherwise."),
+    1: (
+        "Certificates",
+        "The certificate of the shop is renewed by the issuer every sixty days. Browsers warn otherwise.",
+    ),
     2: ("退款", "退款会在五个工作日内原路退回银行卡。拒付由财务部门处理，客服不得承诺金额。"),
     4: ("Invoices", "An invoice is sent to the customer by mail after the order was shipped. Finance keeps a copy."),
 }
@@ -41,7 +44,9 @@ class Shelf:
 
     def excerpts(self, places):
         return {
-            (p.document, 1): Excerpt(text=TEXTS[p.document][1], offset=0, first_line=1, length=len(TEXTS[p.document][1]))
+            (p.document, 1): Excerpt(
+                text=TEXTS[p.document][1], offset=0, first_line=1, length=len(TEXTS[p.document][1])
+            )
             for p in places
         }
 
@@ -104,7 +109,7 @@ def made_evidence(count: int = 400, seed: int = 3) -> list[Evidence]:
         cover = rng.gauss(0.8 if right else 0.3, 0.15)
         found.append(
             Evidence(
-                features={"lexical_cover": cover, "dense_margin": rng.gauss(0.05 if right else 0.01, 0.01)},
+                features={"cover_root": cover, "dense_margin": rng.gauss(0.05 if right else 0.01, 0.01)},
                 right=right,
                 answerable=answerable,
                 fold=number // 2 % 4,
@@ -117,8 +122,8 @@ def test_a_fitted_map_tells_answers_from_others_and_survives_json():
     fitted = fit(made_evidence())
     map_ = calibration_of(fitted.model, version=7)
     assert map_.version == 7
-    assert map_.relevance({"lexical_cover": 0.9, "dense_margin": 0.06}) > 0.9
-    assert map_.relevance({"lexical_cover": 0.2, "dense_margin": 0.0}) < 0.1
+    assert map_.relevance({"cover_root": 0.9, "dense_margin": 0.06}) > 0.9
+    assert map_.relevance({"cover_root": 0.2, "dense_margin": 0.0}) < 0.1
     level = fitted.figures["levels"]["HIGHLY_RELEVANT"]
     assert level["precision"] > 0.95
     assert level["coverage"] > 0.85
@@ -128,7 +133,7 @@ def test_a_fitted_map_tells_answers_from_others_and_survives_json():
 def test_figures_do_not_flatter_a_map_that_learned_nothing():
     rng = random.Random(1)
     noise = [
-        Evidence(features={"lexical_cover": rng.random()}, right=n % 2 == 0, answerable=n % 2 == 0, fold=n // 2 % 4)
+        Evidence(features={"cover_root": rng.random()}, right=n % 2 == 0, answerable=n % 2 == 0, fold=n // 2 % 4)
         for n in range(400)
     ]
     level = fit(noise).figures["levels"]["REFERENCE"]
@@ -137,16 +142,16 @@ def test_figures_do_not_flatter_a_map_that_learned_nothing():
 
 def test_a_feature_that_nobody_has_is_left_out_of_the_map():
     map_ = logistic(made_evidence())
-    assert set(map_.features) == {"lexical_cover", "dense_margin"}
+    assert set(map_.features) == {"cover_root", "dense_margin"}
     assert set(to_json(map_)) == {"kind", "features", "mean", "scale", "weights", "bias"}
 
 
 def test_labels_of_people_move_the_map():
     wrong = [
-        Evidence(features={"lexical_cover": 0.8, "dense_margin": 0.05}, right=False, answerable=False, weight=2.0)
+        Evidence(features={"cover_root": 0.8, "dense_margin": 0.05}, right=False, answerable=False, weight=2.0)
         for _ in range(80)
     ]
-    question = {"lexical_cover": 0.8, "dense_margin": 0.05}
+    question = {"cover_root": 0.8, "dense_margin": 0.05}
     before, after = logistic(made_evidence()), logistic([*made_evidence(), *wrong])
     assert after.relevance(question) < before.relevance(question) - 0.1
 

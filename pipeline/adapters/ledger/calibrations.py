@@ -212,7 +212,7 @@ def _due(connection: Connection, generation: dict[str, Any], least_documents: in
     if served < least_documents:
         return False
     if last is not None:
-        return served >= 2 * last["documents"]
+        return served >= 2 * int(last["documents"])
     return generation["status"] == "serving" or _as_good_as_complete(connection, served)
 
 
