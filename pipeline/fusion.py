@@ -62,16 +62,18 @@ def newest(candidates: Iterable[Candidate], acceptable: Mapping[int, frozenset[i
     return list(best.values())
 
 
-def fuse(candidates: Sequence[Candidate], *, trusted: bool = True) -> list[Candidate]:
+def fuse(
+    candidates: Sequence[Candidate], *, trusted: bool = True, dense_weight: float = DENSE_WEIGHT
+) -> list[Candidate]:
     """The candidates by fused score, best first, each with its ``score``.
 
-    Standardised scores (0.7 dense + 0.3 lexical); by ranks when a backend's scores cannot be ``trusted``.
+    Standardised scores (0.7 dense + 0.3 lexical unless told otherwise); by ranks when a backend's scores cannot be ``trusted``.
     A leg that missed a candidate counts as that leg's worst score found; a leg without scores counts nothing.
     """
     dense = [c.dense for c in candidates]
     lexical = [c.lexical for c in candidates]
     parts = (_standard(dense), _standard(lexical)) if trusted else (_by_rank(dense), _by_rank(lexical))
-    weights = (DENSE_WEIGHT, LEXICAL_WEIGHT) if trusted else (1.0, 1.0)
+    weights = (dense_weight, 1.0 - dense_weight) if trusted else (1.0, 1.0)
     scored = [replace(c, score=weights[0] * d + weights[1] * w) for c, d, w in zip(candidates, *parts, strict=True)]
     return sorted(scored, key=lambda c: (-c.score, c.document))
 
