@@ -4,6 +4,7 @@ from __future__ import annotations
 
 pytest_plugins = [
     "tests.plugins.services",
+    "tests.plugins.milvus_server",
     "tests.plugins.models",
     "tests.plugins.parts",
     "tests.plugins.llm",
