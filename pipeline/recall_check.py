@@ -60,10 +60,14 @@ def check_recall(
     candidate: Generation,
     serving: Generation | None,
     embedder_for: Callable[[Space], Embedder | None],
+    progress: Callable[[], object] = lambda: None,
 ) -> RecallCheck:
-    """Runs the probes on both generations, each with queries of its own space, dense leg only."""
-    ours = _ranked(probes, store, candidate, embedder_for)
-    theirs = None if serving is None else _ranked(probes, store, serving, embedder_for)
+    """Runs the probes on both generations, each with queries of its own space, dense leg only.
+
+    ``progress`` is called after every search: whoever watches sees that it goes on.
+    """
+    ours = _ranked(probes, store, candidate, embedder_for, progress)
+    theirs = None if serving is None else _ranked(probes, store, serving, embedder_for, progress)
     overlap = None
     if theirs is not None and ours is not None and probes:
         overlap = sum(len(set(a) & set(b)) / max(1, len(b)) for a, b in zip(ours, theirs, strict=True)) / len(probes)
@@ -86,6 +90,7 @@ def _ranked(
     store: VectorStore,
     generation: Generation,
     embedder_for: Callable[[Space], Embedder | None],
+    progress: Callable[[], object],
 ) -> list[list[int]] | None:
     """For each probe the first ten documents, best first; None when this process cannot encode for the generation."""
     embedder = embedder_for(generation.space)
@@ -97,4 +102,5 @@ def _ranked(
         query = QueryVector(space=generation.space.name, dense=encoded.dense[0])
         legs = store.search(generation.spec, query, "", Scope(tenant=probe.tenant, kind=probe.kind), TOP * 5)
         found.append(list(dict.fromkeys(h.document for h in legs.dense))[:TOP])
+        progress()
     return found

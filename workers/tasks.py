@@ -58,7 +58,7 @@ def long_jobs() -> None:
     tick = try_swap(p.generations, p.swaps, p.swaps, p.vectors, p.swap_limits, p.calibrated)
     wanted = {"wellhead.check_recall": tick.check, "wellhead.reconcile": tick.compare}
     for task in (name for name, needed in wanted.items() if needed):
-        enqueue.ring(p.settings.broker_url, task)
+        enqueue.ring_if_quiet(p.settings.broker_url, task)
     retire_old(p.generations, p.drops, p.vectors, p.settings.soak_seconds, p.settings.quiet_seconds)
 
 
@@ -75,7 +75,8 @@ def reconcile() -> None:
 def check_recall() -> None:
     """Compares the building generation with the serving one; on the GPU queue, where the encoders are."""
     p = parts()
-    run_check(p.generations, p.swaps, p.vectors, p.embedder_for, p.swap_limits)
+    progress = time_budget(p.settings.drain_seconds)
+    run_check(p.generations, p.swaps, p.vectors, p.embedder_for, p.swap_limits, progress)
 
 
 @shared_task(base=PipelineTask, name="wellhead.calibrate")

@@ -32,7 +32,7 @@ from workers import enqueue
 FIRST: dict[str, Any] = {
     "embedder": "tests.acceptance.words:Words",
     "embed_model": "words-a",
-    "embed_dimension": 64,
+    "embed_dimension": 1024,
     "passage_tokens": 64,
     "sweep_seconds": 0.5,
     "heal_seconds": 1,

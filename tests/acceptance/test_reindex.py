@@ -17,8 +17,8 @@ DOCUMENTS = 60
 BUMPS = (
     ({"passage_tokens": 48}, "words-a"),
     # The same dimension, but another space: only the fingerprint can tell.
-    ({"embed_model": "words-b", "embed_dimension": 64}, "words-b"),
-    ({"embed_model": "words-c", "embed_dimension": 96}, "words-c"),
+    ({"embed_model": "words-b", "embed_dimension": 1024}, "words-b"),
+    ({"embed_model": "words-c", "embed_dimension": 768}, "words-c"),
 )
 
 
@@ -69,7 +69,7 @@ def test_faults_edits_and_deletes_in_mid_fill_end_in_what_a_fresh_build_makes(ma
     fleet.begin(DOCUMENTS)
     kills = 0
     with fleet.asking():
-        fleet.roll_out(embed_model="words-b-60", embed_dimension=96)
+        fleet.roll_out(embed_model="words-b-60", embed_dimension=768)
         choice = random.Random(7)
         changed = choice.sample(range(DOCUMENTS // 2), 22)
         fleet.wait("the fill is under way", lambda: done(fleet) > 5)
