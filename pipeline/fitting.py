@@ -88,7 +88,7 @@ def logistic(evidence: Sequence[Evidence], names: Sequence[str] = FEATURES) -> L
     table = np.array([[e.features.get(n, np.nan) for n in names] for e in evidence], dtype=np.float64)
     seen = [n for n, column in zip(names, table.T, strict=True) if not np.isnan(column).all()]
     table = table[:, [n in seen for n in names]]
-    mean, scale = np.nanmean(table, axis=0), np.nanstd(table, axis=0) + 1e-9
+    mean, scale = np.nanmean(table, axis=0), np.maximum(np.nanstd(table, axis=0), 1e-6)
     standard = np.nan_to_num((table - mean) / scale)
     labels = np.array([e.right for e in evidence])
     model = LogisticRegression(C=1.0, max_iter=1000).fit(standard, labels, sample_weight=_weights(evidence))

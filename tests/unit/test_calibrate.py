@@ -160,3 +160,16 @@ def test_labels_of_people_move_the_map():
 def test_too_few_labels_fit_no_map(evidence):
     with pytest.raises(PipelineError, match="too few"):
         fit(evidence)
+
+
+def test_figures_come_from_folds_that_took_no_part():
+    # In each fold another feature gives the answer away: a map knows it only of folds it was fitted on.
+    evidence = [
+        Evidence(features={f"clue{fold}": float(right), "other": 0.5}, right=right, answerable=right, fold=fold)
+        for fold in range(4)
+        for right in (True, False)
+        for _ in range(20)
+    ]
+    names = ("clue0", "clue1", "clue2", "clue3", "other")
+    level = fit(evidence, names=names).figures["levels"]["REFERENCE"]
+    assert level["coverage"] == level["false_accepts"]
