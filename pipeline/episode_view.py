@@ -50,7 +50,9 @@ class EpisodeView:
     def saying(self, strings: Iterable[str]) -> tuple[int, ...]:
         """The indices of the events whose text holds one of these normalised strings."""
         wanted = tuple(strings)
-        return tuple(i for i, text in enumerate(self.texts) if any(s in normalise(text) for s in wanted))
+        # Most texts need no normalising to be found in, and a long episode has thousands.
+        plain = tuple(i for i, text in enumerate(self.texts) if any(s in text.casefold() for s in wanted))
+        return plain or tuple(i for i, text in enumerate(self.texts) if any(s in normalise(text) for s in wanted))
 
 
 def view_of(events: RawEvents, fallback_source: str = "", lines: int = 3) -> EpisodeView:

@@ -147,12 +147,12 @@ class Recall:
             lease,
         )
         places = [p for p in places if p.document in live]
-        events = self._parts.ledger.events([(p.document, p.version) for p in places]) if places else {}
-        places = [p for p in places if (p.document, p.version) in events]
-        views = [view_of(events[p.document, p.version], live[p.document].source) for p in places]
+        stored = self._parts.stored.get([(p.document, p.version) for p in places])
+        places = [p for p in places if (p.document, p.version) in stored]
+        views = [stored[p.document, p.version].view for p in places]
         page = fill(places, [v.texts for v in views], self._limits.page_events, self._limits.page_characters)
         episodes = tuple(
-            _slice(live[p.document], p.version, view, events[p.document, p.version], slice_, None, ())
+            _slice(live[p.document], p.version, view, stored[p.document, p.version].events, slice_, None, ())
             for p, view, slice_ in zip(places, views, page.slices, strict=True)
         )
         told = Telling(episodes=[_shown_page(e) for e in episodes if e.events], page=True, more=bool(page.rest))

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline import recall_relevance
-from pipeline.episode_view import EpisodeView, view_of
+from pipeline.episode_cache import Stored
+from pipeline.episode_view import EpisodeView
 from pipeline.fusion import Candidate, fold, fuse, newest
 from pipeline.recall_answers import RecallRequest
 from pipeline.recall_cues import bonus
@@ -64,11 +65,13 @@ class Ranking:
         ordered = self._ordered(candidates, live, search)
         most = self._limits.examined_to_hold if request.consume else max(self._limits.examined, request.top_k)
         places = [(c.document, c.version) for c in ordered[:most]]
-        events = self._parts.ledger.events(places) if places else {}
-        examined = [c for c in ordered[:most] if (c.document, c.version) in events]
-        cued = [replace(c, score=c.score + bonus(request.query, events[c.document, c.version])) for c in examined]
+        stored = self._parts.stored.get(places)
+        examined = [c for c in ordered[:most] if (c.document, c.version) in stored]
+        cued = [
+            replace(c, score=c.score + bonus(request.query, stored[c.document, c.version].events)) for c in examined
+        ]
         cued.sort(key=lambda c: (-_pin(c, search), -c.score, c.document))
-        return self._levelled(request, search, cued, ordered, live, events)
+        return self._levelled(request, search, cued, ordered, live, stored)
 
     def _ordered(
         self, candidates: Sequence[Candidate], live: Mapping[int, LiveEpisode], search: Recalled
@@ -91,7 +94,7 @@ class Ranking:
         ordered: Sequence[Candidate],
         everyone: Sequence[Candidate],
         live: Mapping[int, LiveEpisode],
-        events: Mapping[tuple[int, int], RawEvents],
+        stored: Mapping[tuple[int, int], Stored],
     ) -> list[Remembered]:
         wanted = query_terms(request.query)
         most_said = max((_pin(c, search) for c in ordered), default=0)
@@ -99,9 +102,8 @@ class Ranking:
         beyond = [c for c in everyone if c.document not in {o.document for o in ordered}]
         found = []
         for at, candidate in enumerate(ordered):
-            raw = events[candidate.document, candidate.version]
             episode = live[candidate.document]
-            view = view_of(raw, episode.source)
+            raw, view = _sourced(stored[candidate.document, candidate.version], episode)
             cover = EVEN.cover(wanted, _covering(candidate, episode.title, view))
             against = [candidate, *ordered[at + 1 :], *beyond]
             value = recall_relevance.relevance(recall_relevance.features(against, search.legs, cover), search.legs)
@@ -124,6 +126,12 @@ class Ranking:
                 )
             )
         return [r for r in found if r.level is not None or r.relevance >= recall_relevance.WEAK or r.said]
+
+
+def _sourced(stored: Stored, episode: LiveEpisode) -> tuple[RawEvents, EpisodeView]:
+    """Where no event names its source, the document's."""
+    view = stored.view if stored.view.source else replace(stored.view, source=episode.source)
+    return stored.events, view
 
 
 def _pin(candidate: Candidate, search: Recalled) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pipeline.breaker import Breaker
 from pipeline.documents import Kind
+from pipeline.episode_cache import EpisodeCache
 from pipeline.errors import CollectionGone, InfrastructureDown, Unavailable
 from pipeline.exact_strings import ExactStrings, exact_strings
 from pipeline.live import Invocations, ServingRow
@@ -50,6 +52,11 @@ class RecallParts:
     invocations: Invocations
     limits: RecallLimits = field(default_factory=RecallLimits)
     breaker: Breaker = field(default_factory=lambda: Breaker(base=0.5, most=5.0))
+
+    @cached_property
+    def stored(self) -> EpisodeCache:
+        """The events of versions, as far as they are still kept."""
+        return EpisodeCache(self.ledger.events)
 
 
 @dataclass(frozen=True, kw_only=True)

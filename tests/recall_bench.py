@@ -71,10 +71,16 @@ class RecallBench:
         self.generation = ledgers.generations.ensure(self.encoder.space, rule, SCHEMA_VERSION, prefix)
         self.store.create(self.generation.spec)
         self.kept = Kept()
+        self._parts: RecallParts | None = None
         self.limits = RecallLimits(**limits)
         self.episodes = RecallLedger(ledgers.engine)
 
     def parts(self) -> RecallParts:
+        if self._parts is None:
+            self._parts = self._made()
+        return self._parts
+
+    def _made(self) -> RecallParts:
         return RecallParts(
             ledger=self.episodes,
             vectors=self.store,

@@ -13,7 +13,7 @@ depends_on = None
 # Numbers, ids, versions, addresses: whole, then in ever smaller pieces, so that "88213" finds "20240611-88213".
 # The same cuts as in pipeline/exact_strings.py; COST keeps the planner from calling it for every row of a table.
 FUNCTION = r"""
-CREATE FUNCTION episode_strings(events jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE COST 10000 AS $$
+CREATE FUNCTION episode_strings(events jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE COST 1000000 AS $$
   SELECT coalesce(array_agg(DISTINCT left(piece, 128)), '{}') FROM (
     SELECT runs.m[1] AS run
     FROM jsonb_path_query(events, '$[*].blocks[*].text') AS said,
