@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from pipeline.errors import CollectionGone
@@ -29,10 +30,8 @@ def empty_trash(
             continue
         mine = [t for t in due if t.generation == generation]
         keys = [passage_key(t.document, t.version, i) for t in mine for i in range(t.total)]
-        try:
+        # Without a collection nothing is left to delete; a lost one is made again by the sweep.
+        with suppress(CollectionGone):
             store.delete(generations[generation].spec, keys)
-        except CollectionGone:
-            # Nothing is left to delete; a lost collection is made again by the sweep.
-            pass
         trashes.trash_done([t.id for t in mine], again_after)
     return len(due)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pipeline.embed import Passages, confirm
+from pipeline.embed import Passages
 from pipeline.errors import CollectionGone
 from pipeline.generation import Generation
 from pipeline.generations import Generations, Jobs, fill
 from pipeline.ports import VectorStore
 from pipeline.retire import empty_trash
+from pipeline.storing import confirm
 from pipeline.work import Complete, Trash
 
 _TASK_OF = {"gpu": "wellhead.drain", "prepare": "wellhead.prepare", "llm": "wellhead.describe"}
@@ -67,9 +68,7 @@ def sweep(
     return [_TASK_OF[queue] for queue, count in sweeping.pending().items() if count]
 
 
-def long_jobs(
-    jobs: Jobs, generations: Generations, limits: SweepLimits, more_time: Callable[[], bool]
-) -> int:
+def long_jobs(jobs: Jobs, generations: Generations, limits: SweepLimits, more_time: Callable[[], bool]) -> int:
     """Takes long jobs further until none is due or the time is up; returns how many documents were queued."""
     queued = 0
     while more_time() and (job := jobs.take_job("fill:", limits.job_seconds)) is not None:
@@ -93,7 +92,8 @@ def heal(generations: Generations, store: VectorStore) -> list[int]:
 
 def _mostly_empty(store: VectorStore, generation: Generation, expected: int) -> bool:
     """Fewer than half of the vectors that must be there, counted twice: whoever made the collection again may have
-    written a few already. Smaller losses are reconcile's."""
+    written a few already. Smaller losses are reconcile's.
+    """
     return all(store.admin().count(generation.collection) < (expected + 1) // 2 for _ in range(2))
 
 
