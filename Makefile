@@ -41,6 +41,7 @@ lint: test-setup ## Check style, types and import directions
 
 bench: test-setup ## Measure over whole corpora (minutes)
 	$(BIN)/python -m ops.bench.ingest
+	$(BIN)/python -m ops.bench.quality --models .test-services/models
 
 faults: test-setup ## Kill, freeze and flush every part under load, ROUNDS=10 times, and print what became of it
 	@$(BIN)/python -m ops.bench.faults $(PYTEST_ARGS)
