@@ -15,15 +15,16 @@ depends_on = None
 FUNCTION = r"""
 CREATE FUNCTION episode_strings(events jsonb) RETURNS text[] LANGUAGE sql IMMUTABLE PARALLEL SAFE COST 1000000 AS $$
   SELECT coalesce(array_agg(DISTINCT left(piece, 128)), '{}') FROM (
-    SELECT runs.m[1] AS run
+    SELECT DISTINCT runs.m[1] AS run
     FROM jsonb_path_query(events, '$[*].blocks[*].text') AS said,
          regexp_matches(lower(normalize(said #>> '{}', NFKC)), '[a-z0-9]+(?:[._:/@#+-][a-z0-9]+)*', 'g') AS runs (m)
+    WHERE length(runs.m[1]) >= 3 AND runs.m[1] ~ '[0-9._@]'
   ) AS found,
   LATERAL (
     SELECT run AS piece
-    UNION ALL SELECT regexp_split_to_table(run, '[/:@#+]')
-    UNION ALL SELECT regexp_split_to_table(run, '[/:@#+_-]')
-    UNION ALL SELECT regexp_split_to_table(run, '[^a-z0-9]')
+    UNION ALL SELECT string_to_table(translate(run, '/:@#+', '     '), ' ') WHERE run ~ '[/:@#+]'
+    UNION ALL SELECT string_to_table(translate(run, '/:@#+_-', '       '), ' ') WHERE run ~ '[_-]'
+    UNION ALL SELECT string_to_table(translate(run, '/:@#+_-.', '        '), ' ') WHERE run ~ '[.]'
   ) AS pieces
   WHERE length(piece) >= 3 AND piece ~ '[0-9._@]'
 $$
