@@ -34,6 +34,7 @@ from pipeline.adapters.ledger.worker_state import WorkerStateLedger
 from pipeline.breaker import Breaker
 from pipeline.calibrate import Calibrate, CalibrationLimits
 from pipeline.embed import Drain, DrainLimits
+from pipeline.encoders import Encoders
 from pipeline.errors import PipelineError
 from pipeline.fingerprint import Space
 from pipeline.generation import SCHEMA_VERSION, Generation, Status
@@ -58,7 +59,7 @@ class Parts:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._embedders: dict[str, Embedder | None] = {}
+        self._encoders = Encoders(self._load)
         self._lookups: dict[str, Lookup] = {}
         self._lock = threading.Lock()
 
@@ -255,10 +256,7 @@ class Parts:
 
     def embedder_for(self, space: Space) -> Embedder | None:
         """The encoder of a space, loaded as its generation says; None when this process cannot produce it."""
-        with self._lock:
-            if space.name not in self._embedders:
-                self._embedders[space.name] = self._load(space)
-            return self._embedders[space.name]
+        return self._encoders.of(space)
 
     def tokenizer_for(self, space: Space) -> Tokenizer | None:
         """The tokenizer of a space; None when this process cannot produce it."""
