@@ -1,6 +1,6 @@
 """Claiming from a large table of pending passages: passages/s of one worker without the model, and the plan.
 
-    python -m ops.bench.claim [rows]
+python -m ops.bench.claim [rows]
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def main() -> None:
             connection.execute(sa.text("SET statement_timeout = 0"))
             connection.execute(sa.text(SEED), {"documents": rows // 10})
             connection.execute(
-                sa.text("INSERT INTO embedding (generation, document, target_version, total) SELECT 1, id, 1, 10 FROM document")
+                sa.text(
+                    "INSERT INTO embedding (generation, document, target_version, total) SELECT 1, id, 1, 10 FROM document"
+                )
             )
             connection.execute(sa.text(PASSAGES.replace("::text", "||''")))
         with parts.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -49,11 +51,15 @@ def main() -> None:
             claimed += len(group.passages)
             begun = time.perf_counter()
             parts.passages.finish(
-                group, group.passages, GroupFigures(passages=len(group.passages), copied=0, tokens=0, slots=0, seconds=0)
+                group,
+                group.passages,
+                GroupFigures(passages=len(group.passages), copied=0, tokens=0, slots=0, seconds=0),
             )
             parts.passages.finish_claim(group.token)
             finish_s += time.perf_counter() - begun
-        print(f"{rows:,} pending: claim {claimed / claim_s:,.0f} passages/s; claim + finish {claimed / (claim_s + finish_s):,.0f} passages/s")
+        print(
+            f"{rows:,} pending: claim {claimed / claim_s:,.0f} passages/s; claim + finish {claimed / (claim_s + finish_s):,.0f} passages/s"
+        )
         print(plan(parts.engine))
 
 

@@ -74,7 +74,9 @@ def waiting(parts: Parts) -> list[str]:
     import sqlalchemy as sa
 
     with parts.engine.begin() as connection:
-        return [r[0] for r in connection.execute(sa.text("SELECT text FROM passage WHERE state = 'pending' ORDER BY id"))]
+        return [
+            r[0] for r in connection.execute(sa.text("SELECT text FROM passage WHERE state = 'pending' ORDER BY id"))
+        ]
 
 
 if __name__ == "__main__":

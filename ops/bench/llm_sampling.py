@@ -66,7 +66,11 @@ def figures(name: str, taken: list[DomainDocument], everything: list[DomainDocum
 def main() -> None:
     documents = read(Path(sys.argv[1]), 5000)
     whole = sum(estimate_tokens(f"{d.title} {d.covers} {d.when_to_retrieve}") for d in documents)
-    print(json.dumps({"documents": len(documents), "tokens_of_all": whole, "calls_of_a_hierarchy": -(-whole // BUDGET) + 1}))
+    print(
+        json.dumps(
+            {"documents": len(documents), "tokens_of_all": whole, "calls_of_a_hierarchy": -(-whole // BUDGET) + 1}
+        )
+    )
     shuffled = documents[:]
     random.Random(1).shuffle(shuffled)
     print(json.dumps(figures("uniform", shown(shuffled, BUDGET), documents)))
@@ -75,7 +79,11 @@ def main() -> None:
     more = [*documents, DomainDocument(id=10**6, key="new/one.md", title="one more", covers=("a case",))]
     after = domain_input(more, len(more), BUDGET)
     changed = len(set(made.data.splitlines()) ^ set(after.data.splitlines()))
-    print(json.dumps({"prompt_tokens": estimate_tokens(made.data), "listed": made.listed, "lines_changed_by_one": changed}))
+    print(
+        json.dumps(
+            {"prompt_tokens": estimate_tokens(made.data), "listed": made.listed, "lines_changed_by_one": changed}
+        )
+    )
     # One more upload in a folder that is large: is it another input, and so a call, at all?
     same = 0
     for i in range(50):

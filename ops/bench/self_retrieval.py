@@ -52,7 +52,9 @@ def main() -> None:
             overlap = np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(ranked, reference, strict=True)])
             name = f"{model}{f'@{dimension}' if dimension else ''}"
             seconds = time.monotonic() - began
-            print(f"{corpus.name:14} {name:32} {len(uploads):5} {len(owners):8} {own:6.2f} {overlap:8.2f} {seconds:8.1f}")
+            print(
+                f"{corpus.name:14} {name:32} {len(uploads):5} {len(owners):8} {own:6.2f} {overlap:8.2f} {seconds:8.1f}"
+            )
             sys.stdout.flush()
 
 
