@@ -21,9 +21,12 @@ _PAUSE_SECONDS = 600.0
 # A body's beginning is enough to ask about it.
 _BODY_CHARS = 20_000
 
+# Above this, whether a corpus may have doubled is asked of the statistics before anything is counted.
+_COUNTED = 20_000
 _SERVED = """
-SELECT count(*) FROM embedding e JOIN document d ON d.id = e.document
+SELECT count(*) FROM (SELECT FROM embedding e JOIN document d ON d.id = e.document
 WHERE e.generation = :generation AND e.live_version IS NOT NULL AND e.live_total > 0 AND d.kind = 'article'
+LIMIT :most) x
 """
 _IN_USE = """
 SELECT c.*, c.id = g.calibration AS in_use FROM calibration c LEFT JOIN generation g ON g.id = c.generation
@@ -100,12 +103,12 @@ class CalibrationLedger(Ledger):
                 name=f"{JOB}{generation.id}",
             )
             # A fit that found too little to learn from has ended without a map: that holds nothing up.
-            return bool(finished) or int(scalar(connection, _SERVED, generation=generation.id)) < least_documents
+            return bool(finished) or _served(connection, generation.id, least_documents) < least_documents
 
     def served(self, generation: int) -> int:
         """Articles that the generation serves."""
         with self._transaction() as connection:
-            return int(scalar(connection, _SERVED, generation=generation))
+            return _served(connection, generation)
 
     def sample(self, generation: int, limit: int) -> list[SampledDocument]:
         """Served articles, spread over the corpus: the same sample for the same corpus."""
@@ -197,7 +200,6 @@ def _due(connection: Connection, generation: dict[str, Any], least_documents: in
         " WHERE generation = :id ORDER BY version DESC LIMIT 1",
         id=generation["id"],
     )
-    served = int(scalar(connection, _SERVED, generation=generation["id"]))
     labels = int(
         scalar(
             connection,
@@ -209,20 +211,27 @@ def _due(connection: Connection, generation: dict[str, Any], least_documents: in
     seen = 0 if last is None else last["feedback"]
     if labels >= least_labels and labels >= seen + max(1, least_labels // 2):
         return True
-    if served < least_documents:
+    if last is None:
+        # A recall check is made of a building generation when no more than a few laggards are missing.
+        complete = generation["status"] == "serving" or generation["recall_check"] is not None
+        return complete and _served(connection, generation["id"], least_documents) >= least_documents
+    doubled = max(least_documents, 2 * int(last["documents"]))
+    if doubled > _COUNTED and _estimated(connection, generation["id"]) < doubled * 0.75:
         return False
-    if last is not None:
-        return served >= 2 * int(last["documents"])
-    return generation["status"] == "serving" or _as_good_as_complete(connection, served)
+    return _served(connection, generation["id"], doubled) >= doubled
 
 
-def _as_good_as_complete(connection: Connection, served: int) -> bool:
-    elsewhere = scalar(
-        connection,
-        "SELECT count(*) FROM embedding e JOIN generation g ON g.id = e.generation JOIN document d ON d.id = e.document"
-        " WHERE g.status = 'serving' AND e.live_total > 0 AND d.kind = 'article'",
+def _served(connection: Connection, generation: int, most: int | None = None) -> int:
+    """Articles that the generation serves, counted up to ``most``."""
+    return int(scalar(connection, _SERVED, generation=generation, most=most))
+
+
+def _estimated(connection: Connection, generation: int) -> float:
+    """Rows of the generation by PostgreSQL's statistics: off by what changed since the last analysis."""
+    name = f"embedding_g{generation}"
+    return float(
+        scalar(connection, "SELECT coalesce(max(reltuples), 0) FROM pg_class WHERE relname = :name", name=name)
     )
-    return served * 10 >= int(elsewhere) * 9
 
 
 def _add(connection: Connection, generation: int, pause: float = 0.0) -> None:
