@@ -98,7 +98,7 @@ def test_features_of_a_candidate_that_a_leg_missed():
 
 def test_missing_leg_and_lone_candidate_leave_features_out():
     alone = features([candidate(0, 0.9, None)], LegResults(dense=legs(0.9).dense, lexical=None), cover=0.5, idf=1.0)
-    assert set(alone) == {"lexical_cover", "dense", "dense_rank"}
+    assert set(alone) == {"lexical_cover", "cover_root", "dense", "dense_rank"}
 
 
 def test_logistic_map_ignores_missing_features_and_stays_in_bounds():
@@ -124,12 +124,12 @@ def test_without_vectors_the_share_of_the_question_counts():
 
 def test_shipped_map_tells_a_clear_answer_from_noise():
     clear = {
-        "dense_margin": 0.08, "dense_gap": 0.06, "dense_rank": 1, "lexical_cover": 0.9, "lexical_ratio": 1,
+        "dense_margin": 0.08, "dense_gap": 0.06, "dense_rank": 1, "cover_root": 0.95, "lexical_ratio": 1,
         "lexical_margin": 0.6, "lexical_strength": 0.9, "lexical_rank": 1, "agreement": 1, "fusion_gap": 2.5,
     }  # fmt: skip
     noise = {
-        "dense_margin": 0.008, "dense_gap": 0.003, "dense_rank": 1, "lexical_cover": 0.15, "lexical_ratio": 0.7,
+        "dense_margin": 0.008, "dense_gap": 0.003, "dense_rank": 1, "cover_root": 0.39, "lexical_ratio": 0.7,
         "lexical_margin": 0.05, "lexical_strength": 0.15, "lexical_rank": 0.3, "agreement": 0.5, "fusion_gap": 0.2,
     }  # fmt: skip
     assert shipped_calibration().relevance(clear) >= 0.9
-    assert shipped_calibration().relevance(noise) <= 0.1
+    assert shipped_calibration().relevance(noise) <= 0.25
