@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
 
 def evaluate(
     questions: Annotated[
-        Path, typer.Argument(help="YAML: a list of {query, answers: [keys]}; no answers: none exists.")
+        Path, typer.Argument(help="YAML: a list of {query, answers: KEYS}; without answers nothing should be found.")
     ],
     as_json: AsJson = False,
     data_dir: DataDir = None,
