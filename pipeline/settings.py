@@ -46,7 +46,7 @@ class Settings(BaseSettings):
     soak_seconds: float = 3600.0
     quiet_seconds: float = Field(default=960.0, ge=0, description="Between retiring and dropping a collection.")
     min_self_retrieval: float = Field(
-        default=0.7, ge=0, le=1, description="Of the titles that find their document now, as many must do so after a swap."
+        default=0.8, ge=0, le=1, description="Of the titles that find their document now, as many must do so after a swap."
     )
     sweep_seconds: float = 5.0
     heal_seconds: float = 20.0

@@ -57,7 +57,7 @@ class SwapLimits:
     ``patience_seconds``: how long one tick looks for the moment without a laggard.
     """
 
-    min_self_retrieval: float = 0.7
+    min_self_retrieval: float = 0.8
     probes: int = 64
     settle_seconds: float = 1.0
     patience_seconds: float = 3.0

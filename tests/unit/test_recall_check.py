@@ -19,6 +19,7 @@ def check(own: float, serving: float | None, probes: int = 64) -> RecallCheck:
     [
         pytest.param(0.89, 0.89, id="256 dimensions, English runbooks"),
         pytest.param(0.95, 0.98, id="256 dimensions, Chinese glossary"),
+        pytest.param(0.95, 1.00, id="256 dimensions, Chinese manual"),
         pytest.param(0.91, 0.89, id="English-Portuguese weights, English runbooks"),
         pytest.param(0.45, 0.50, id="a corpus whose titles say little"),
         pytest.param(0.98, 0.25, id="away from a model that does not know the language"),
@@ -31,6 +32,10 @@ def test_what_finds_about_as_much_as_before_may_serve(own, serving):
 def test_a_model_that_does_not_know_the_language_is_held():
     reason = check(0.25, 0.98).verdict(LEAST)
     assert "0.25 of 64" in reason and "0.98" in reason and "by hand" in reason
+
+
+def test_a_model_that_knows_little_of_the_language_is_held_too():
+    assert check(0.65, 1.00).verdict(LEAST) is not None
 
 
 def test_without_a_serving_figure_the_share_is_absolute():
