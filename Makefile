@@ -41,6 +41,8 @@ lint: test-setup ## Check style, types and import directions
 
 bench: test-setup ## Measure over whole corpora (minutes)
 	$(BIN)/python -m ops.bench.ingest
+	$(BIN)/python -m ops.bench.claim
+	$(BIN)/python -m ops.bench.live_under_backfill
 	$(BIN)/python -m ops.bench.quality --models .test-services/models
 
 faults: test-setup ## Kill, freeze and flush every part under load, ROUNDS=10 times, and print what became of it
@@ -49,7 +51,8 @@ faults: test-setup ## Kill, freeze and flush every part under load, ROUNDS=10 ti
 mutations: test-setup ## Break one promise at a time and see that its test fails
 	@$(BIN)/python -m pytest tests/mutations -m mutations $(PYTEST_ARGS)
 
-test-llm: test-setup ## The tests that talk to a real LLM endpoint (WELLHEAD_LLM_BASE_URL)
+test-llm: test-setup ## The tests that talk to a real LLM server, which comes from PyPI
+	@$(BIN)/python -m pip install --quiet -e ".[llm]"
 	@$(BIN)/python -m pytest -m llm $(PYTEST_ARGS)
 
 clean: ## Remove caches and the virtual environment; never data

@@ -115,7 +115,7 @@ class MilvusLite:
 
     def ready(self) -> bool:
         """Asks its version over gRPC, without loading the whole client library."""
-        import grpc  # type: ignore[import-untyped]
+        import grpc
 
         with grpc.insecure_channel(f"{LOOPBACK}:{self.port}") as channel:
             call = channel.unary_unary("/milvus.proto.milvus.MilvusService/GetVersion")

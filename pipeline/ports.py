@@ -166,7 +166,9 @@ class VectorStore(Protocol):
         """Delete by primary key; missing keys are no error."""
         ...
 
-    def search(self, spec: CollectionSpec, query: QueryVector | None, text: str, scope: Scope, limit: int) -> LegResults:
+    def search(
+        self, spec: CollectionSpec, query: QueryVector | None, text: str, scope: Scope, limit: int
+    ) -> LegResults:
         """Dense and lexical search; ``query=None`` leaves the dense leg out. Raises WrongSpace, CollectionGone."""
         ...
 
@@ -221,4 +223,3 @@ class VectorStoreAdmin(Protocol):
     def drop(self, name: str) -> None:
         """Drop the collection; a missing one is no error."""
         ...
-

@@ -31,7 +31,9 @@ _ISO = re.compile(r"(?<!\d)((?:19|20)\d\d)[-/.](\d{1,2})(?:[-/.](\d{1,2}))?(?!\d
 _CHINESE = re.compile(r"(?:((?:19|20)\d\d) ?年 ?)?(\d{1,2}) ?月 ?(?:(\d{1,2}) ?[日号])?")
 _MONTH_DAY = re.compile(rf"(?<![a-z])({_NAMES})\.? (\d{{1,2}})(?:st|nd|rd|th)?(?!\d)(?:,? ((?:19|20)\d\d))?")
 _DAY_MONTH = re.compile(rf"(?<!\d)(\d{{1,2}})(?:st|nd|rd|th)? (?:of )?({_NAMES})(?![a-z])(?:,? ((?:19|20)\d\d))?")
-_IN_MONTH = re.compile(rf"(?<![a-z])(?:in|since|during|early|late|end of|beginning of) ({_NAMES})(?![a-z])(?:,? ((?:19|20)\d\d))?")
+_IN_MONTH = re.compile(
+    rf"(?<![a-z])(?:in|since|during|early|late|end of|beginning of) ({_NAMES})(?![a-z])(?:,? ((?:19|20)\d\d))?"
+)
 
 
 @dataclass(frozen=True)

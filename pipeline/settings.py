@@ -46,13 +46,18 @@ class Settings(BaseSettings):
     soak_seconds: float = 3600.0
     quiet_seconds: float = Field(default=960.0, ge=0, description="Between retiring and dropping a collection.")
     min_self_retrieval: float = Field(
-        default=0.8, ge=0, le=1, description="Of the titles that find their document now, as many must do so after a swap."
+        default=0.8,
+        ge=0,
+        le=1,
+        description="Of the titles that find their document now, as many must do so after a swap.",
     )
     sweep_seconds: float = 5.0
     heal_seconds: float = 20.0
     reconcile_seconds: float = 3600.0
     drain_hard_seconds: float = Field(
-        default=180.0, ge=5, description="A task that finishes nothing for this long ends its process; a drain is killed."
+        default=180.0,
+        ge=5,
+        description="A task that finishes nothing for this long ends its process; a drain is killed.",
     )
     pending_cap: int = Field(default=20_000, description="Pending passages of one tenant before back-pressure.")
 

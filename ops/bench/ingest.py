@@ -18,8 +18,8 @@ from pipeline.generations import in_order
 from pipeline.packing import pack
 from pipeline.ports import Role
 from pipeline.prepare import prepare
-from pipeline.receive import receive_many
 from pipeline.reading import read_bytes
+from pipeline.receive import receive_many
 from pipeline.wiring import Parts
 
 ROUNDS = 3
@@ -48,8 +48,8 @@ def main() -> None:
         documents = uploads(limit, parts.limits)
         shares = [documents[i::ROUNDS] for i in range(ROUNDS)]
         ratios = []
-        for number, share in enumerate(shares):
-            share = [Upload(key=f"{number}/{i}", title=u.title, body=u.body) for i, u in enumerate(share)]
+        for number, found in enumerate(shares):
+            share = [Upload(key=f"{number}/{i}", title=u.title, body=u.body) for i, u in enumerate(found)]
             begun = time.perf_counter()
             list(receive_many(parts.documents, "default", share, Lane.BACKFILL))
             prepare(parts.preparing, parts.generations, parts.tokenizer_for, parts.prepare_limits, lambda: True)

@@ -195,9 +195,7 @@ embedding = Table(
         postgresql_where=text("live_version IS DISTINCT FROM target_version"),
     ),
     # Documents that whoever prepared them could not cut for this generation, or that wait for a repair.
-    Index(
-        "ix_embedding_untargeted", "generation", "document", postgresql_where=text("target_version IS NULL")
-    ),
+    Index("ix_embedding_untargeted", "generation", "document", postgresql_where=text("target_version IS NULL")),
     Index("ix_embedding_parked", "generation", "document", postgresql_where=text("parked > 0")),
     postgresql_partition_by="LIST (generation)",
 )
@@ -524,4 +522,3 @@ change_counter = Table(
     Column("name", String(16), primary_key=True),
     Column("value", BigInteger, nullable=False, server_default=text("0")),
 )
-

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 
 import pytest
 
@@ -24,9 +23,7 @@ BUMPS = (
 
 def test_every_bump_reembeds_everything_once_while_lookups_go_on(make_reindexing, llm_server):
     # No worker is lost here, so none may be taken for lost on a slow machine: everything is encoded once.
-    fleet = make_reindexing(
-        llm_base_url=llm_server.url, llm_model="scripted", llm_domain_calls=1000, claim_seconds=120
-    )
+    fleet = make_reindexing(llm_base_url=llm_server.url, llm_model="scripted", llm_domain_calls=1000, claim_seconds=120)
     fleet.begin(DOCUMENTS)
     fleet.wait("the LLM has nothing left to do", lambda: not fleet.sql("SELECT 1 FROM describe_job LIMIT 1"))
     fleet.wait("summaries", lambda: not fleet.sql("SELECT 1 FROM knowledge_domain WHERE dirty_since IS NOT NULL"))

@@ -89,7 +89,9 @@ def test_the_same_text_again_is_unchanged_and_rings_nothing(server: Server) -> N
 def test_get_shows_the_state_of_the_newest_version_and_the_served_one(server: Server, ledgers) -> None:
     client = server.client
     generation = ledgers.generation()
-    client.put("/v1/documents/a", json={"body": "one", "domain": "infra", "keywords": ["TLS"], "metadata": {"team": "x"}})
+    client.put(
+        "/v1/documents/a", json={"body": "one", "domain": "infra", "keywords": ["TLS"], "metadata": {"team": "x"}}
+    )
     ledgers.prepare()
     ledgers.embed(generation)
     client.put("/v1/documents/a", json={"body": "two"})
@@ -107,7 +109,10 @@ def test_if_match_lets_only_the_version_it_names_be_replaced(client: TestClient)
     refused = client.put("/v1/documents/a", json={"body": "two"}, headers={"If-Match": '"7"'})
     assert problem(refused, 412)["version"] == 1
     assert client.put("/v1/documents/a", json={"body": "two"}, headers={"If-Match": '"1"'}).status_code == 202
-    assert problem(client.put("/v1/documents/a", json={"body": "x"}, headers={"If-Match": "2"}), 422)["field"] == "If-Match"
+    assert (
+        problem(client.put("/v1/documents/a", json={"body": "x"}, headers={"If-Match": "2"}), 422)["field"]
+        == "If-Match"
+    )
     assert problem(client.delete("/v1/documents/a", headers={"If-Match": '"1"'}), 412)["version"] == 2
 
 
@@ -162,7 +167,9 @@ def test_an_idempotency_key_replays_the_answer_and_refuses_another_body(server: 
     first = client.put("/v1/documents/a", json={"body": "one"}, headers=headers)
     client.put("/v1/documents/a", json={"body": "two"})
     again = client.put("/v1/documents/a", json={"body": "one"}, headers=headers)
-    assert (again.status_code, again.json()) == (first.status_code, first.json()) == (202, {**first.json(), "version": 1})
+    assert (
+        (again.status_code, again.json()) == (first.status_code, first.json()) == (202, {**first.json(), "version": 1})
+    )
     assert client.get("/v1/documents/a").json()["version"] == 2
     other = client.put("/v1/documents/a", json={"body": "three"}, headers=headers)
     assert problem(other, 422)["field"] == "Idempotency-Key"
@@ -174,21 +181,32 @@ def test_a_refused_request_frees_its_idempotency_key(client: TestClient) -> None
     client.put("/v1/documents/a", json={"body": "one"})
     headers = {"Idempotency-Key": "k1", "If-Match": '"9"'}
     problem(client.put("/v1/documents/a", json={"body": "two"}, headers=headers), 412)
-    assert client.put("/v1/documents/a", json={"body": "two"}, headers={**headers, "If-Match": '"1"'}).status_code == 202
+    assert (
+        client.put("/v1/documents/a", json={"body": "two"}, headers={**headers, "If-Match": '"1"'}).status_code == 202
+    )
 
 
 def test_a_list_is_filtered_and_paged_by_key(client: TestClient) -> None:
     for number in range(7):
         domain = "odd" if number % 2 else "even"
         client.put(f"/v1/documents/n/{number}", json={"body": f"text {number}", "domain": domain})
-    client.put("/v1/documents/other", json={"events": [{"at": "2026-01-01T00:00:00Z", "blocks": [{"type": "text", "text": "x"}]}]})
+    client.put(
+        "/v1/documents/other",
+        json={"events": [{"at": "2026-01-01T00:00:00Z", "blocks": [{"type": "text", "text": "x"}]}]},
+    )
     keys, cursor, pages = [], None, 0
     while pages == 0 or cursor:
-        page = client.get("/v1/documents", params={"prefix": "n/", "limit": 3, **({"cursor": cursor} if cursor else {})}).json()
+        page = client.get(
+            "/v1/documents", params={"prefix": "n/", "limit": 3, **({"cursor": cursor} if cursor else {})}
+        ).json()
         keys += [d["key"] for d in page["documents"]]
         cursor, pages = page["cursor"], pages + 1
     assert keys == [f"n/{n}" for n in range(7)] and pages == 3
-    assert [d["key"] for d in client.get("/v1/documents", params={"domain": "odd"}).json()["documents"]] == ["n/1", "n/3", "n/5"]
+    assert [d["key"] for d in client.get("/v1/documents", params={"domain": "odd"}).json()["documents"]] == [
+        "n/1",
+        "n/3",
+        "n/5",
+    ]
     assert [d["key"] for d in client.get("/v1/documents", params={"kind": "episode"}).json()["documents"]] == ["other"]
     assert client.get("/v1/documents", params={"state": "searchable"}).json() == {"documents": [], "cursor": None}
     assert problem(client.get("/v1/documents", params={"state": "lost"}), 422)["field"] == "state"
@@ -200,7 +218,9 @@ def test_states_of_many_documents_leave_unknown_keys_out(client: TestClient) -> 
     client.put("/v1/documents/a", json={"body": "one"})
     found = client.post("/v1/documents:states", json={"keys": ["a", "never"]}).json()["documents"]
     assert found == [{"key": "a", "version": 1, "state": "pending", "live_version": None, "passages": 0, "tokens": 0}]
-    assert problem(client.post("/v1/documents:states", json={"keys": [], "more": 1}), 422)["errors"][0]["field"] == "keys"
+    assert (
+        problem(client.post("/v1/documents:states", json={"keys": [], "more": 1}), 422)["errors"][0]["field"] == "keys"
+    )
 
 
 def lines(*documents: Any) -> bytes:

@@ -66,7 +66,9 @@ def test_a_check_of_nothing_is_no_check(bench):
 def test_under_steady_uploads_the_swap_still_comes(bench):
     new = bench.begin("r1:48")
     fill_all(bench)
-    drain = Drain(bench.ledgers.passages, bench.ledgers.passages, bench.store, bench.embedder_for, bench.breaker, LIMITS)
+    drain = Drain(
+        bench.ledgers.passages, bench.ledgers.passages, bench.store, bench.embedder_for, bench.breaker, LIMITS
+    )
     for n in range(12):
         # Between any two looks a document changes, and there is time for one group only.
         bench.ledgers.put("d0", paragraphs(2, 40 + n), title="Manual of pump 0")
@@ -94,7 +96,7 @@ def test_vectors_lost_after_the_comparison_hold_it_too(bench):
     new = bench.begin("r1:48")
     fill_all(bench)
     assert swap(bench, calibrated=lambda _: False) is None
-    lost = sorted(bench.keys(new))[0]
+    lost = min(bench.keys(new))
     bench.store.delete(new.spec, [lost])
     assert swap(bench) is None
     assert "1 of" in row(bench, new)["held"]
@@ -139,7 +141,9 @@ def test_a_process_without_the_rule_leaves_the_document_to_others(bench, monkeyp
     fill_all_once(bench)
     assert bench.state("a") is State.SEARCHABLE, "the old generation is served as ever"
     assert bench.ledgers.rows("SELECT count(*) AS n FROM prepare_job") == [{"n": 0}]
-    assert bench.ledgers.rows("SELECT count(*) AS n FROM embedding WHERE generation = 2 AND target_version IS NULL") == [{"n": 13}]
+    assert bench.ledgers.rows(
+        "SELECT count(*) AS n FROM embedding WHERE generation = 2 AND target_version IS NULL"
+    ) == [{"n": 13}]
     tick(bench)
     assert bench.ledgers.rows("SELECT count(*) AS n FROM prepare_job") == [{"n": 0}], "not offered again at once"
     monkeypatch.setitem(RULES, 2, cut_passages)
@@ -256,7 +260,9 @@ def test_a_collection_stays_until_the_longest_claim_and_lookup_have_passed(bench
     assert statuses(bench)[1] == "draining", "the soak is not over"
     assert retire_old(bench.ledgers.generations, drops, bench.store, 0, 60) == []
     assert (statuses(bench)[1], bench.generation.collection in bench.store.collections()) == ("retiring", True)
-    bench.ledgers.rows("UPDATE generation SET retired_at = retired_at - interval '61 seconds' WHERE status = 'retiring'")
+    bench.ledgers.rows(
+        "UPDATE generation SET retired_at = retired_at - interval '61 seconds' WHERE status = 'retiring'"
+    )
     assert [g.id for g in retire_old(bench.ledgers.generations, drops, bench.store, 0, 60)] == [1]
     assert bench.store.collections() == [new.collection]
 
@@ -303,8 +309,7 @@ def test_forgotten_work_is_found_by_index(ledgers, name):
         " FROM generate_series(1, 20000) i"
     )
     ledgers.rows(
-        "INSERT INTO embedding (generation, document, target_version, live_version)"
-        " SELECT :g, id, 1, 1 FROM document",
+        "INSERT INTO embedding (generation, document, target_version, live_version) SELECT :g, id, 1, 1 FROM document",
         g=generation.id,
     )
     ledgers.rows("ANALYZE document, embedding, generation, job")

@@ -114,7 +114,9 @@ def test_lapsed_groups_come_back_in_halves_until_the_killer_is_alone_and_parked(
     for i in range(8):
         ledgers.put(f"d{i}", f"text {i}")
     ledgers.prepare(pieces=1)
-    killer = ledgers.rows("SELECT min(p.id) AS id FROM passage p JOIN document d ON d.id = p.document WHERE d.key = 'd5'")[0]["id"]
+    killer = ledgers.rows(
+        "SELECT min(p.id) AS id FROM passage p JOIN document d ON d.id = p.document WHERE d.key = 'd5'"
+    )[0]["id"]
     sizes = []
     for _ in range(40):
         group = ledgers.claim(generation, seconds=60) or ledgers.passages.claim_suspects(generation.id, 60, 600)
@@ -157,8 +159,10 @@ def test_a_document_that_kills_whoever_cuts_it_is_parked_alone(ledgers):
     for i in range(6):
         ledgers.put(f"d{i}", f"text {i}")
     lose = "UPDATE claim SET deadline = clock_timestamp() - interval '1 second'"
-    ledgers.rows("INSERT INTO embed_log (generation, lane, passages, copied, tokens, slots, seconds)"
-                 " VALUES (1, 0, 1, 0, 1, 1, 1)")
+    ledgers.rows(
+        "INSERT INTO embed_log (generation, lane, passages, copied, tokens, slots, seconds)"
+        " VALUES (1, 0, 1, 0, 1, 1, 1)"
+    )
     sizes = []
     for _ in range(30):
         claimed = ledgers.preparing.claim_documents(Lane.LIVE, 10, 60, 600) or ledgers.preparing.claim_suspects(60, 600)

@@ -36,7 +36,7 @@ def test_lost_vectors_are_embedded_again_while_the_rest_serves_and_orphans_are_d
         bench.ledgers.put(f"d{i}", paragraphs(4, i))
     bench.run()
     kept = bench.keys()
-    lost = sorted(kept)[0]
+    lost = min(kept)
     (document,) = bench.ledgers.rows("SELECT id FROM document WHERE key = 'd1'")
     row = bench.store.fetch(bench.generation.spec, [lost], vectors=True)
     assert row

@@ -87,7 +87,11 @@ class Bench:
     def prepare(self):
         tokenizer_for = lambda s: self.encoders[s.name].tokenizer if s.name in self.encoders else None  # noqa: E731
         return prepare(
-            self.ledgers.preparing, self.ledgers.generations, tokenizer_for, PrepareLimits(retry_base_seconds=0), lambda: True
+            self.ledgers.preparing,
+            self.ledgers.generations,
+            tokenizer_for,
+            PrepareLimits(retry_base_seconds=0),
+            lambda: True,
         )
 
     def drain(self):
@@ -119,7 +123,9 @@ def bench(ledgers):
 
 
 def paragraphs(n, start=0):
-    return "\n\n".join(f"Paragraph {i} says something about pump number {i} and its valve." * 2 for i in range(start, start + n))
+    return "\n\n".join(
+        f"Paragraph {i} says something about pump number {i} and its valve." * 2 for i in range(start, start + n)
+    )
 
 
 def test_documents_become_searchable_and_exactly_their_vectors_are_stored(bench):
@@ -171,7 +177,10 @@ def test_a_document_that_moves_to_another_domain_is_found_there_without_a_model_
     bench.ledgers.put("a", paragraphs(3), domain="new")
     assert bench.state("a") is State.SEARCHABLE
     bench.run()
-    found = {d: bench.store.search(bench.generation.spec, None, "pump", Scope(tenant="default", kind="article", domain=d), 5) for d in ("old", "new")}
+    found = {
+        d: bench.store.search(bench.generation.spec, None, "pump", Scope(tenant="default", kind="article", domain=d), 5)
+        for d in ("old", "new")
+    }
     assert not found["old"].lexical and found["new"].lexical
     assert (bench.encoder.encoded, bench.keys()) == (before, keys)
 
@@ -187,7 +196,12 @@ def test_a_bad_item_fails_alone_and_is_parked_with_its_reason(bench, word):
     assert bench.state("bad") is State.PARKED
     assert {bench.state(f"d{i}") for i in range(6)} == {State.SEARCHABLE}
     error = bench.ledgers.documents.view("default", "bad").error
-    expected = {"POISON": "ValueError: cannot digest this (test_stages.py:", "MEMORY": "MemoryError", "NANVECTOR": "NaN", "SHORT": "returned"}
+    expected = {
+        "POISON": "ValueError: cannot digest this (test_stages.py:",
+        "MEMORY": "MemoryError",
+        "NANVECTOR": "NaN",
+        "SHORT": "returned",
+    }
     assert expected[word] in error
     assert bench.ledgers.rows("SELECT errors, lapses FROM passage") == [{"errors": 3, "lapses": 0}]
     assert bench.keys() == bench.wanted()
@@ -384,7 +398,10 @@ def test_draining_generations_are_retired_and_dropped_with_all_they_hold(bench):
     assert swap(bench).id == new.id
     retire_old(bench.ledgers.generations, bench.ledgers.drops, bench.store, 0, 0)
     assert old.collection not in bench.store.collections()
-    assert bench.ledgers.rows("SELECT status FROM generation ORDER BY id") == [{"status": "dropped"}, {"status": "serving"}]
+    assert bench.ledgers.rows("SELECT status FROM generation ORDER BY id") == [
+        {"status": "dropped"},
+        {"status": "serving"},
+    ]
     assert bench.ledgers.rows("SELECT to_regclass('embedding_g1') AS t") == [{"t": None}]
     assert bench.ledgers.generations.ensure(old.space, old.rule, SCHEMA_VERSION, "t") is None, "no ping-pong"
 

@@ -28,7 +28,9 @@ def test_nothing_stale():
 
 def test_no_rate_parked_ones_and_a_generation_that_was_started():
     said = sentence({**ANSWER, "seconds": None, "parked": 2, "state": "started", "generation": 4})
-    assert "no rate was measured yet" in said and "2 of them are parked" in said and "Generation 4 is being made" in said
+    assert (
+        "no rate was measured yet" in said and "2 of them are parked" in said and "Generation 4 is being made" in said
+    )
 
 
 def test_one_that_is_kept_is_a_swap_away():
@@ -36,6 +38,8 @@ def test_one_that_is_kept_is_a_swap_away():
     assert "wellhead generations swap 1" in said
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(0.4, "0 s"), (59, "59 s"), (60, "1 min"), (125, "2 min 5 s"), (7320, "2 h 2 min")])
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0 s"), (59, "59 s"), (60, "1 min"), (125, "2 min 5 s"), (7320, "2 h 2 min")]
+)
 def test_durations(seconds, words):
     assert in_words(seconds) == words

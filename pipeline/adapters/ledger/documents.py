@@ -278,9 +278,7 @@ def queue_prepare(connection: Connection, select: str, lane: int, **values: Any)
     )
 
 
-def _update_row(
-    connection: Connection, row: Mapping[str, Any], upload: Upload, hashes: Hashes, version: int
-) -> None:
+def _update_row(connection: Connection, row: Mapping[str, Any], upload: Upload, hashes: Hashes, version: int) -> None:
     run(
         connection,
         "UPDATE document SET kind = :kind, version = :version, title = :title, domain = :domain,"

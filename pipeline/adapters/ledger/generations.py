@@ -29,7 +29,9 @@ class GenerationLedger(Ledger):
             row = one(connection, "SELECT * FROM generation WHERE status = 'serving'")
         return None if row is None else generation_of(row)
 
-    def ensure(self, space: Space, rule: str, schema_version: int, prefix: str, *, force: bool = False) -> Generation | None:
+    def ensure(
+        self, space: Space, rule: str, schema_version: int, prefix: str, *, force: bool = False
+    ) -> Generation | None:
         """The generation of this fingerprint, made when it was never seen; None when it was seen and dropped.
 
         However many processes start at once, one row is made: the exclusive lock and a unique index see to it.
@@ -112,9 +114,7 @@ def _alive(connection: Connection, name: str) -> dict[str, Any] | None:
     return one(connection, "SELECT * FROM generation WHERE fingerprint = :name AND status <> 'dropped'", name=name)
 
 
-def _add(
-    connection: Connection, name: str, space: Space, rule: str, schema_version: int, prefix: str
-) -> Generation:
+def _add(connection: Connection, name: str, space: Space, rule: str, schema_version: int, prefix: str) -> Generation:
     first = not scalar(connection, "SELECT EXISTS (SELECT FROM generation WHERE status = 'serving')")
     number = scalar(connection, "SELECT nextval(pg_get_serial_sequence('generation', 'id'))")
     row = one(

@@ -104,5 +104,3 @@ def _locked(connection: Connection, tenant: str, key: str) -> int:
     if not found:
         raise NotFound(f"there is no document {key!r}", key=key)
     return int(found[0]["id"])
-
-

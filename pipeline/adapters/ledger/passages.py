@@ -101,7 +101,9 @@ class PassageLedger(Claims):
             count_event(connection, "fenced_passages", len(passages) - len(done))
             _log(connection, group, figures)
             return [
-                Complete(generation=group.generation, document=r["document"], version=r["target_version"], total=r["total"])
+                Complete(
+                    generation=group.generation, document=r["document"], version=r["target_version"], total=r["total"]
+                )
                 for r in rows(
                     connection,
                     "UPDATE embedding e SET done = e.done + n.k FROM (SELECT d.document, d.version,"

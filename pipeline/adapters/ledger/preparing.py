@@ -28,7 +28,9 @@ ORDER BY lane, not_before, cohort LIMIT 1
 class PrepareLedger(Claims):
     """The ``Preparing`` port on PostgreSQL."""
 
-    def claim_documents(self, lane: Lane, limit: int, seconds: float, longest: float, after: str = "") -> list[ClaimedDocument]:
+    def claim_documents(
+        self, lane: Lane, limit: int, seconds: float, longest: float, after: str = ""
+    ) -> list[ClaimedDocument]:
         """Up to ``limit`` jobs of a lane, fairly between tenants; the same token on all."""
         with self._transaction() as connection:
             token, ids = take(
