@@ -78,6 +78,8 @@ def test_faults_edits_and_deletes_in_mid_fill_end_in_what_a_fresh_build_makes(ma
         restart_milvus(fleet)
         change(fleet, changed[10:])
         fleet.wait("the new generation serves", lambda: fleet.serving() == 2, 180)
+        before = len(fleet.asked)
+        fleet.wait("it is asked", lambda: len(fleet.asked) > before + 60)
         fleet.settle()
     assert fleet.failed(while_degraded=True) == []
     assert fleet.mixed() == []
