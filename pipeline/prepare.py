@@ -42,6 +42,8 @@ class PrepareLimits:
     """Claim sizes and failure bounds, in documents and seconds."""
 
     documents: int = 16
+    # Smaller, because whoever waits in the live lane waits for the end of a claim.
+    backfill_documents: int = 4
     claim_seconds: float = 120.0
     claim_longest_seconds: float = 900.0
     retry_base_seconds: float = 5.0
@@ -64,9 +66,8 @@ def prepare(
         order = (Lane.BACKFILL, Lane.LIVE) if turn % 8 == 7 else (Lane.LIVE, Lane.BACKFILL)
         claimed: list[ClaimedDocument] = []
         for lane in order:
-            claimed = jobs.claim_documents(
-                lane, limits.documents, limits.claim_seconds, limits.claim_longest_seconds, after[lane]
-            )
+            size = limits.documents if lane is Lane.LIVE else limits.backfill_documents
+            claimed = jobs.claim_documents(lane, size, limits.claim_seconds, limits.claim_longest_seconds, after[lane])
             if claimed:
                 after[lane] = max(c.tenant for c in claimed)
                 break
