@@ -67,6 +67,15 @@ def backfill(parts: Parts, passages: int) -> None:
                 break
 
 
+def settle_cutting(parts: Parts) -> None:
+    """The question is what a backlog of passages does to uploads, not what cutting it costs."""
+    for _ in range(300):
+        with parts.engine.begin() as connection:
+            if not connection.execute(sa.text("SELECT count(*) FROM prepare_job")).scalar_one():
+                return
+        time.sleep(1)
+
+
 def report(name: str, taken: list[float]) -> float:
     p95 = statistics.quantiles(taken, n=20)[-1]
     print(f"{name}: {len(taken)} uploads, p50 {statistics.median(taken) * 1000:.0f} ms, p95 {p95 * 1000:.0f} ms")
@@ -91,6 +100,7 @@ def main() -> None:
                 searchable_after(parts, f"warm{warm}")
             idle = report("idle", one_a_second(parts, "idle", count))
             backfill(parts, passages)
+            settle_cutting(parts)
             before = pending(parts)
             busy = report(f"with {before} passages pending", one_a_second(parts, "busy", count))
             print(f"backfill went on: {before - pending(parts)} passages meanwhile")
