@@ -11,6 +11,8 @@ from pipeline.generation import Generation
 from pipeline.ports import Embedder, QueryVector, Role, Scope, VectorStore
 
 TOP = 10
+# Probes that are run whatever time it takes: with fewer a share says nothing.
+ENOUGH = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,47 +62,52 @@ def check_recall(
     candidate: Generation,
     serving: Generation | None,
     embedder_for: Callable[[Space], Embedder | None],
-    progress: Callable[[], object] = lambda: None,
+    more_time: Callable[[], bool] = lambda: True,
 ) -> RecallCheck:
     """Runs the probes on both generations, each with queries of its own space, dense leg only.
 
-    ``progress`` is called after every search: whoever watches sees that it goes on.
+    Once ``more_time`` says no, the check stands on the probes that were run (``ENOUGH`` at least): on a busy machine
+    a smaller sample is worth more than a check that the task's time limit ends again and again.
     """
-    ours = _ranked(probes, store, candidate, embedder_for, progress)
-    theirs = None if serving is None else _ranked(probes, store, serving, embedder_for, progress)
-    overlap = None
-    if theirs is not None and ours is not None and probes:
-        overlap = sum(len(set(a) & set(b)) / max(1, len(b)) for a, b in zip(ours, theirs, strict=True)) / len(probes)
+    ours, theirs = _ranking(store, candidate, embedder_for), _ranking(store, serving, embedder_for)
+    found, reference, run = [], [], 0
+    for probe in probes:
+        if not more_time() and run >= ENOUGH:
+            break
+        found.append(ours(probe) if ours else [])
+        reference.append(theirs(probe) if theirs else [])
+        run += 1
+    probes = probes[:run]
     return RecallCheck(
-        probes=len(probes),
-        self_retrieval=_self_retrieval(probes, ours or []),
-        serving_self_retrieval=None if theirs is None else _self_retrieval(probes, theirs),
-        overlap=overlap,
+        probes=run,
+        self_retrieval=_self_retrieval(probes, found),
+        serving_self_retrieval=_self_retrieval(probes, reference) if theirs else None,
+        overlap=_overlap(found, reference) if ours and theirs and run else None,
     )
 
 
-def _self_retrieval(probes: Sequence[Probe], ranked: Sequence[Sequence[int]]) -> float:
-    if not probes or not ranked:
-        return 0.0
-    return sum(found[:1] == [p.document] for p, found in zip(probes, ranked, strict=True)) / len(probes)
+def _overlap(found: Sequence[Sequence[int]], reference: Sequence[Sequence[int]]) -> float:
+    shares = [len(set(a) & set(b)) / max(1, len(b)) for a, b in zip(found, reference, strict=True)]
+    return sum(shares) / len(shares)
 
 
-def _ranked(
-    probes: Sequence[Probe],
-    store: VectorStore,
-    generation: Generation,
-    embedder_for: Callable[[Space], Embedder | None],
-    progress: Callable[[], object],
-) -> list[list[int]] | None:
-    """For each probe the first ten documents, best first; None when this process cannot encode for the generation."""
-    embedder = embedder_for(generation.space)
-    if embedder is None:
+def _self_retrieval(probes: Sequence[Probe], found: Sequence[Sequence[int]]) -> float:
+    hits = [ranked[:1] == [p.document] for p, ranked in zip(probes, found, strict=True)]
+    return sum(hits) / len(hits) if hits else 0.0
+
+
+def _ranking(
+    store: VectorStore, generation: Generation | None, embedder_for: Callable[[Space], Embedder | None]
+) -> Callable[[Probe], list[int]] | None:
+    """What gives the first ten documents for a probe, best first; None when this process cannot encode for it."""
+    embedder = None if generation is None else embedder_for(generation.space)
+    if generation is None or embedder is None:
         return None
-    found = []
-    for probe in probes:
+
+    def ranked(probe: Probe) -> list[int]:
         encoded = embedder.encode(embedder.tokenize([probe.text], Role.QUERY))
         query = QueryVector(space=generation.space.name, dense=encoded.dense[0])
         legs = store.search(generation.spec, query, "", Scope(tenant=probe.tenant, kind=probe.kind), TOP * 5)
-        found.append(list(dict.fromkeys(h.document for h in legs.dense))[:TOP])
-        progress()
-    return found
+        return list(dict.fromkeys(h.document for h in legs.dense))[:TOP]
+
+    return ranked

@@ -162,7 +162,7 @@ def run_check(
     store: VectorStore,
     embedder_for: Callable[[Space], Embedder | None],
     limits: SwapLimits,
-    progress: Callable[[], object] = lambda: None,
+    more_time: Callable[[], bool] = lambda: True,
 ) -> RecallCheck | None:
     """Checks the building generation against the serving one and stores the figures on it.
 
@@ -175,7 +175,7 @@ def run_check(
     probes = generations.probes(building.id, limits.probes)
     if not probes and serving is not None and generations.probes(serving.id, 1):
         return None
-    check = check_recall(probes, store, building, serving, embedder_for, progress)
+    check = check_recall(probes, store, building, serving, embedder_for, more_time)
     notes.note_check(building.id, check.to_json())
     return check
 

@@ -75,8 +75,8 @@ def reconcile() -> None:
 def check_recall() -> None:
     """Compares the building generation with the serving one; on the GPU queue, where the encoders are."""
     p = parts()
-    progress = time_budget(p.settings.drain_seconds)
-    run_check(p.generations, p.swaps, p.vectors, p.embedder_for, p.swap_limits, progress)
+    more_time = time_budget(p.settings.drain_seconds)
+    run_check(p.generations, p.swaps, p.vectors, p.embedder_for, p.swap_limits, more_time)
 
 
 @shared_task(base=PipelineTask, name="wellhead.calibrate")

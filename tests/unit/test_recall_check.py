@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.recall_check import RecallCheck
+from pipeline.recall_check import ENOUGH, Probe, RecallCheck, check_recall
 from pipeline.settings import Settings
+from tests.fakes_lookup import World
 
 LEAST = Settings().min_self_retrieval
 
@@ -45,3 +46,32 @@ def test_without_a_serving_figure_the_share_is_absolute():
 
 def test_an_empty_corpus_holds_nothing():
     assert check(0.0, None, probes=0).verdict(LEAST) is None
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    made = World()
+    for i in range(30):
+        made.put(f"d{i}", f"word{i} and some of what word{i} means", title=f"word{i}")
+    return made
+
+
+def checked(world: World, answers: list[bool]) -> RecallCheck:
+    generation = world.ledger.generations[-1]
+    probes = [Probe(tenant="default", kind="article", document=i + 1, text=f"word{i}") for i in range(30)]
+    asked = iter(answers)
+    return check_recall(probes, world.vectors, generation, generation, lambda _: world.embedder, lambda: next(asked))
+
+
+def test_every_probe_is_run_while_there_is_time(world):
+    assert checked(world, [True] * 30) == RecallCheck(
+        probes=30, self_retrieval=1.0, serving_self_retrieval=1.0, overlap=1.0
+    )
+
+
+def test_a_check_that_runs_out_of_time_stands_on_the_probes_it_ran(world):
+    assert checked(world, [True] * 25 + [False] * 5).probes == 25
+
+
+def test_a_check_without_time_still_runs_enough_probes(world):
+    assert checked(world, [False] * 30).probes == ENOUGH == 20
