@@ -28,8 +28,9 @@ FEATURES = (
 # ``dense`` is comparable in one space only: a map for any space (the shipped one) goes without.
 PORTABLE_FEATURES = FEATURES[1:]
 FOLDS = 4
-# Two answerable questions for one that is not: what a corpus is asked that covers its field.
-ANSWERABLE_SHARE = 2 / 3
+# Three answerable questions for two that are not. With two for one, more than a twentieth of the questions whose
+# documents were removed came back HIGHLY_RELEVANT (CMRC 2018: 5.4 % against 4.5 %, and 93.9 % against 92.8 % found).
+ANSWERABLE_SHARE = 0.6
 # A label that a person gave says more than one that was made.
 FEEDBACK_WEIGHT = 2.0
 LEAST_OF_EACH = 10

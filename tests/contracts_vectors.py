@@ -138,6 +138,16 @@ class VectorStoreContract:
         assert hit.dense == pytest.approx(0.8085, abs=1e-5)
         assert hit.lexical is None
 
+    def test_what_only_the_words_find_has_its_dense_score_too(self, store: VectorStore, spec: CollectionSpec) -> None:
+        if not store.admin().info().lexical:
+            pytest.skip("this server has no lexical leg")
+        near, far = row("1.1.0", unit(1)), row("2.1.0", unit(0.6, 0.8), text="ERR_TIMEOUT of the gateway")
+        store.upsert(spec, [near, far])
+        answer = self.settled(lambda: store.search(spec, ask(), "ERR_TIMEOUT", SCOPE, 1), lambda a: bool(a.lexical))
+        assert [h.key for h in answer.dense] == ["1.1.0"], "the dense leg gives what was asked for, no more"
+        assert answer.lexical is not None
+        assert [(h.key, h.dense) for h in answer.lexical] == [("2.1.0", pytest.approx(0.6, abs=1e-5))]
+
     def test_upsert_replaces(self, store: VectorStore, spec: CollectionSpec) -> None:
         store.upsert(spec, [row(), row("1.1.1")])
         store.upsert(spec, [row(hash="new", dense=unit(0, 1))])

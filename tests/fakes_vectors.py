@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -95,10 +95,12 @@ class InMemoryVectors:
                 raise WrongSpace(f"a vector of {query.space} was offered to {spec.space}")
             rules.check_query(spec, query)
         rows = [row for row in self._open(spec).rows.values() if _seen(row, scope)]
-        dense = [] if query is None else [(float(np.clip(r.dense @ query.dense, -1, 1)), r) for r in rows]
+        near = {} if query is None else {r.key: float(np.clip(r.dense @ query.dense, -1, 1)) for r in rows}
+        dense = [(near[r.key], r) for r in rows if near]
+        lexical = self._lexical_leg(spec, query, text, rows, limit)
         return LegResults(
             dense=tuple(_hit(r, dense=s) for s, r in _best(dense, limit)),
-            lexical=self._lexical_leg(spec, query, text, rows, limit),
+            lexical=None if lexical is None else tuple(replace(h, dense=near.get(h.key)) for h in lexical),
         )
 
     def _lexical_leg(

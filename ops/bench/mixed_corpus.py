@@ -112,13 +112,16 @@ class MixedCorpus:
     ) -> LegResults:
         """Both legs over what is not removed."""
         gone = np.isin(self._of, list(removed)) if removed else np.zeros(len(self._of), bool)
-        dense = self._vectors @ vector
-        dense[gone] = -np.inf
+        near = self._vectors @ vector
+        dense = np.where(gone, -np.inf, near)
         lexical = self._bm25(words(question), gone)
         lexical[gone] = 0.0
         return LegResults(
             dense=tuple(replace(self.hits[i], dense=float(dense[i])) for i in _best(dense, limit, -1.0)),
-            lexical=tuple(replace(self.hits[i], lexical=float(lexical[i])) for i in _best(lexical, limit, 0.0)),
+            lexical=tuple(
+                replace(self.hits[i], lexical=float(lexical[i]), dense=float(near[i]))
+                for i in _best(lexical, limit, 0.0)
+            ),
         )
 
     def _bm25(self, question: Sequence[str], gone: np.ndarray) -> np.ndarray:

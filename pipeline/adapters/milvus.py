@@ -15,7 +15,7 @@ from pipeline.adapters.milvus_admin import MilvusAdmin
 from pipeline.adapters.milvus_connection import Connection
 from pipeline.adapters.milvus_errors import translated
 from pipeline.adapters.milvus_schema import HIT_FIELDS, Layout
-from pipeline.adapters.milvus_search import search_dense, search_lexical
+from pipeline.adapters.milvus_search import search_dense, search_lexical, with_dense_scores
 from pipeline.errors import CollectionGone, WrongSpace
 from pipeline.ports import (
     CollectionSpec,
@@ -116,6 +116,8 @@ class MilvusVectors:
                 () if query is None else search_dense(self._connection, spec, layout, query, scope, expression, limit)
             )
             lexical = search_lexical(self._connection, spec, layout, query, text, scope, expression, limit)
+            if lexical and query is not None:
+                lexical = with_dense_scores(self._connection, spec, query, lexical, dense)
         except CollectionGone:
             self._layouts.pop(spec, None)
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,26 @@ def search_lexical(
     return tuple(sorted(hits, key=lambda h: -(h.lexical or 0.0)))
 
 
+def with_dense_scores(
+    connection: Connection, spec: CollectionSpec, query: QueryVector, lexical: tuple[Hit, ...], dense: tuple[Hit, ...]
+) -> tuple[Hit, ...]:
+    """The lexical hits with their inner products; one deleted since it was found stays without."""
+    known = {hit.key: hit.dense for hit in dense}
+    missing = [hit.key for hit in lexical if hit.key not in known]
+    if missing:
+        rows = connection.call(
+            spec.name,
+            lambda c: c.query(
+                spec.name,
+                filter=rules.key_filter(missing),
+                output_fields=["key", "dense"],
+                timeout=connection.timeout,
+            ),
+        )
+        known |= {row["key"]: _inner_product(row["dense"], query.dense) for row in rows}
+    return tuple(replace(hit, dense=known.get(hit.key)) for hit in lexical)
+
+
 def _search(
     connection: Connection,
     spec: CollectionSpec,
@@ -108,12 +129,15 @@ def _scan(connection: Connection, spec: CollectionSpec, vector: Floats, scope: S
         ),
     )
     for row in rows:
-        score = float(np.asarray(row["dense"], dtype=np.float32) @ vector)
-        yield _hit(row, scope, dense=_cosine(score))
+        yield _hit(row, scope, dense=_inner_product(row["dense"], vector))
 
 
 def _complete(hits: list[Hit], scanned: Iterable[Hit]) -> list[Hit]:
     return list({hit.key: hit for hit in [*scanned, *hits]}.values())
+
+
+def _inner_product(stored: Any, vector: Floats) -> float:
+    return _cosine(float(np.asarray(stored, dtype=np.float32) @ vector))
 
 
 def _cosine(score: float) -> float:
