@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +23,11 @@ from pipeline.packing import pack, slots
 from pipeline.ports import Embedder, VectorStore
 from pipeline.storing import confirm, upsert
 from pipeline.work import ClaimedPassage, Complete, Group, GroupFigures
+
+# While a write is waited for, this often somebody is looked for who waits.
+LOOK_SECONDS = 0.1
+# Live groups between two backfill batches, at most: uploads that never stop must not starve the backfill.
+LIVE_GROUPS = 7
 
 
 class Passages(Protocol):
@@ -92,14 +97,27 @@ class Drain:
 
         ``generations`` in the order of their claim to the encoder: serving, building, draining.
         """
-        pairs = [(g, self._embedder_for(g.space)) for g in generations]
-        mine = [(g, e) for g, e in pairs if e is not None]
-        written = 0
-        if not mine or self._breaker.open:
-            return 0
-        try:
+        mine = self._mine(generations)
+
+        def work() -> int:
             with ThreadPoolExecutor(1) as ahead, ThreadPoolExecutor(1) as writer:
-                written = self._loop(mine, more_time, ahead, writer)
+                return self._loop(mine, more_time, ahead, writer)
+
+        return self._guarded(work) if mine and not self._breaker.open else 0
+
+    def serve_live(self, generations: Sequence[Generation]) -> int:
+        """Only what somebody waits for: for a task that holds the encoder for long and can pause."""
+        mine = self._mine(generations)
+        return self._guarded(lambda: self._serve_live(mine)) if mine and not self._breaker.open else 0
+
+    def _mine(self, generations: Sequence[Generation]) -> list[tuple[Generation, Embedder]]:
+        pairs = [(g, self._embedder_for(g.space)) for g in generations]
+        return [(g, e) for g, e in pairs if e is not None]
+
+    def _guarded(self, work: Callable[[], int]) -> int:
+        """Whatever goes wrong, what is held is given back, or left to lapse where somebody may be to blame."""
+        try:
+            written = work()
         except InfrastructureDown:
             self._breaker.failed()
             self._give_all_back()
@@ -107,7 +125,7 @@ class Drain:
         except CollectionGone:
             # Void when a retired generation was dropped under us; a lost collection is made again by the sweep.
             self._give_all_back(self._limits.retry_base_seconds)
-            return written
+            return 0
         except BaseException:
             # Nobody knows whose fault this was: as after a lost worker the groups come back in halves, but at once.
             self._let_lapse()
@@ -150,15 +168,19 @@ class Drain:
                 if load.group.passages[0].lane is Lane.BACKFILL:
                     written += self._serve_live(mine)
                 self._encode(load, batch)
+            # The store may stall for seconds; the encoder is free meanwhile.
+            while writing and wait([writing], LOOK_SECONDS).not_done:
+                written += self._serve_live(mine)
             written += writing.result() if writing else 0
             writing = writer.submit(self._store_load, load)
         return written + (writing.result() if writing else 0)
 
     def _serve_live(self, mine: list[tuple[Generation, Embedder]]) -> int:
-        """Somebody waits: their passages go before the next backfill batch."""
+        """Somebody waits: their passages go before the next backfill batch, which then has its turn."""
         written = 0
-        while self._passages.live_waiting([g.id for g, _ in mine]):
-            load = self._claim(mine, (Lane.LIVE,))
+        for _ in range(LIVE_GROUPS):
+            waiting = self._passages.live_waiting([g.id for g, _ in mine])
+            load = self._claim(mine, (Lane.LIVE,)) if waiting else None
             if load is None:
                 break
             written += self._alone(load)

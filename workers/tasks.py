@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from celery import shared_task
 
 from pipeline.generations import in_order, retire_old
@@ -75,15 +77,27 @@ def reconcile() -> None:
 def check_recall() -> None:
     """Compares the building generation with the serving one; on the GPU queue, where the encoders are."""
     p = parts()
-    more_time = time_budget(p.settings.drain_seconds)
-    run_check(p.generations, p.swaps, p.vectors, p.embedder_for, p.swap_limits, more_time)
+    run_check(p.generations, p.swaps, p.vectors, p.embedder_for, p.swap_limits, _live_first())
 
 
 @shared_task(base=PipelineTask, name="wellhead.calibrate")
 def calibrate() -> None:
     """Fits what relevance means in a generation that is due; on the GPU queue, where the encoders are."""
     p = parts()
-    p.calibrate.run(p.generations.active(), progress=time_budget(p.settings.drain_seconds))
+    p.calibrate.run(p.generations.active(), progress=_live_first())
+
+
+def _live_first() -> Callable[[], bool]:
+    """``more_time()`` of a task that asks the encoder hundreds of questions: uploads go between two of them."""
+    p = parts()
+    drain, active = p.drain(breaker("drain")), in_order(p.generations.active())
+    more_time = time_budget(p.settings.drain_seconds)
+
+    def serve_and_go_on() -> bool:
+        drain.serve_live(active)
+        return more_time()
+
+    return serve_and_go_on
 
 
 @shared_task(base=PipelineTask, name="wellhead.heal")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 import numpy as np
 import pytest
 
@@ -95,8 +98,10 @@ class Bench:
         )
 
     def drain(self):
-        drain = Drain(self.ledgers.passages, self.ledgers.passages, self.store, self.embedder_for, self.breaker, LIMITS)
-        return drain.run(in_order(self.ledgers.generations.active()), lambda: True)
+        return self.drainer().run(in_order(self.ledgers.generations.active()), lambda: True)
+
+    def drainer(self):
+        return Drain(self.ledgers.passages, self.ledgers.passages, self.store, self.embedder_for, self.breaker, LIMITS)
 
     def run(self):
         self.prepare()
@@ -269,6 +274,37 @@ def test_live_work_goes_before_the_next_backfill_batch(bench):
     bench.encoder.encode = encode
     bench.drain()
     assert order.index("live") == 2, order[:5]
+
+
+def test_live_work_does_not_wait_for_a_backfill_write_that_stalls(bench):
+    for i in range(40):
+        bench.ledgers.put(f"b{i}", paragraphs(2, i), lane=Lane.BACKFILL)
+    bench.prepare()
+    upsert, stalled, seen = bench.store.upsert, threading.Event(), []
+
+    def stall(spec, rows):
+        if threading.current_thread() is not threading.main_thread() and not stalled.is_set():
+            stalled.set()
+            bench.ledgers.put("now", "URGENT text")
+            bench.prepare()
+            deadline = time.monotonic() + 20
+            while bench.state("now") is not State.SEARCHABLE and time.monotonic() < deadline:
+                time.sleep(0.05)
+            seen.append(bench.state("now"))
+        upsert(spec, rows)
+
+    bench.store.upsert = stall
+    bench.drain()
+    assert seen == [State.SEARCHABLE]
+
+
+def test_a_task_that_holds_the_encoder_serves_uploads_and_leaves_the_backfill(bench):
+    bench.ledgers.put("b", "backfill", lane=Lane.BACKFILL)
+    bench.ledgers.put("now", "URGENT text")
+    bench.prepare()
+    assert bench.drainer().serve_live(bench.ledgers.generations.active()) == 1
+    assert (bench.state("now"), bench.state("b")) == (State.SEARCHABLE, State.PENDING)
+    assert bench.drainer().serve_live(bench.ledgers.generations.active()) == 0
 
 
 def test_the_backfill_lane_still_gets_one_claim_in_eight(bench):
