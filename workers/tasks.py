@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from celery import shared_task
@@ -13,6 +14,7 @@ from pipeline.swapping import run_check, try_swap
 from pipeline.sweep import heal as heal_stage
 from pipeline.sweep import long_jobs as long_jobs_stage
 from pipeline.sweep import sweep as sweep_stage
+from pipeline.wiring import Parts
 from workers import enqueue
 from workers.base import PipelineTask, breaker, parts, ready, time_budget
 from workers.queues import Queue
@@ -117,6 +119,21 @@ def trim() -> None:
 def describe() -> None:
     """Writes what waiting documents cover; due domains come first, so that a backlog cannot keep them waiting."""
     p = parts()
+    if p.settings.llm_base_url:
+        _describe(p)
+    elif _describing.acquire(blocking=False):
+        try:
+            _describe(p)
+        finally:
+            _describing.release()
+
+
+# Without an endpoint describing is computing, in the process that cuts uploads: one at a time, so that a thread is
+# left for those. Whoever comes meanwhile may go, since the one who describes goes on until nothing waits.
+_describing = threading.Lock()
+
+
+def _describe(p: Parts) -> None:
     more_time = time_budget(min(p.settings.drain_seconds, 10))
     p.llm.refresher(breaker("llm")).run(more_time)
     if p.llm.describer(breaker("llm")).run(more_time) and p.sweeping.pending()[Queue.LLM]:

@@ -26,6 +26,9 @@ _LITE_RACE = "current_seq is monotonic"
 # is up again would be called down for seconds.
 _CHANNEL = {
     "grpc.use_local_subchannel_pool": 1,
+    # The client's own ten seconds are too often for Lite, which closes the connection over it; every call has a
+    # deadline, so nobody waits for a dead one.
+    "grpc.keepalive_time_ms": 330_000,
     "grpc.initial_reconnect_backoff_ms": 100,
     "grpc.min_reconnect_backoff_ms": 1_000,
     "grpc.max_reconnect_backoff_ms": 1_000,
