@@ -15,7 +15,7 @@ class Writers:
 
     def __init__(self) -> None:
         self.inside = 0
-        self.entered, self.go = threading.Event(), threading.Event()
+        self.entered, self.second, self.go = threading.Event(), threading.Event(), threading.Event()
 
     def refresher(self, _breaker):
         return SimpleNamespace(run=lambda _more_time: 0)
@@ -25,7 +25,7 @@ class Writers:
 
     def _run(self, _more_time) -> int:
         self.inside += 1
-        self.entered.set()
+        (self.second if self.inside == 2 else self.entered).set()
         assert self.go.wait(20)
         return 0
 
@@ -40,7 +40,11 @@ def test_without_an_endpoint_one_thread_describes(monkeypatch, endpoint, inside)
     threads[0].start()
     assert writers.entered.wait(20)
     threads[1].start()
-    threads[1].join(0.5)
+    if endpoint:
+        assert writers.second.wait(20)
+    else:
+        threads[1].join(20)
+        assert not threads[1].is_alive()
     assert writers.inside == inside
     writers.go.set()
     for thread in threads:
