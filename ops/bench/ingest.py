@@ -15,6 +15,7 @@ from ops.bench.stage import corpus, stage
 from pipeline.breaker import Breaker
 from pipeline.documents import Lane, Upload
 from pipeline.generations import in_order
+from pipeline.limits import Limits
 from pipeline.packing import pack
 from pipeline.ports import Role
 from pipeline.prepare import prepare
@@ -25,7 +26,7 @@ from pipeline.wiring import Parts
 ROUNDS = 3
 
 
-def uploads(limit: int, limits: object) -> list[Upload]:
+def uploads(limit: int, limits: Limits) -> list[Upload]:
     found = []
     for path in corpus("runbooks-en", "tidb-zh")[:limit]:
         found += [u for u in read_bytes(path.name, path.read_bytes(), limits) if isinstance(u, Upload)]
