@@ -1,4 +1,4 @@
-"""Services of this session that tests may kill, and a fleet whose workers can be started again with other settings."""
+"""A fleet whose workers can be started again with other settings."""
 
 from __future__ import annotations
 
@@ -7,19 +7,8 @@ from typing import Any
 
 import pytest
 
-from ops.stack import Stack, StackError
+from ops.stack import Stack
 from tests.acceptance.reindexing import Reindexing
-from tests.faults import harness
-from tests.plugins.services import unavailable
-
-
-@pytest.fixture(scope="session")
-def killable_services() -> Iterator[Stack]:
-    try:
-        with harness.services() as stack:
-            yield stack
-    except StackError as error:
-        unavailable(f"{error} {error.detail}")
 
 
 @pytest.fixture

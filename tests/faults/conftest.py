@@ -1,4 +1,4 @@
-"""One set of services for all fault tests, and a fresh fleet for each."""
+"""A fresh fleet for each fault test, on the services that tests may kill."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from ops.stack import Stack, StackError
-from tests.faults import harness
+from ops.stack import Stack
 from tests.faults.harness import Fleet
-from tests.plugins.services import unavailable
 
 EACH = int(os.environ.get("WELLHEAD_FAULTS_EACH", "1"))
 
@@ -23,22 +21,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("round_number", range(EACH))
 
 
-@pytest.fixture(scope="session")
-def fault_services() -> Iterator[Stack]:
-    try:
-        with harness.services() as stack:
-            yield stack
-    except StackError as error:
-        unavailable(f"{error} {error.detail}")
-
-
 @pytest.fixture
-def make_fleet(fault_services: Stack) -> Iterator[Callable[..., Fleet]]:
+def make_fleet(killable_services: Stack) -> Iterator[Callable[..., Fleet]]:
     """``make_fleet(embed_model="fault-200")``: settings of its own, nothing started yet."""
     made: list[Fleet] = []
 
     def make(**settings: Any) -> Fleet:
-        made.append(Fleet(fault_services, **settings))
+        made.append(Fleet(killable_services, **settings))
         return made[-1]
 
     yield make

@@ -1,22 +1,16 @@
-"""A whole Wellhead of real processes that can be killed, frozen and flushed, and the check that must hold afterwards."""
+"""A whole Wellhead of real processes that can be killed, frozen and flushed."""
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import signal
-import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import psycopg
 import redis
 import sqlalchemy as sa
@@ -25,19 +19,15 @@ from ops import processes
 from ops.services import LOOPBACK, free_ports
 from ops.stack import Stack, migrate
 from ops.supervisor import Child, Command, stop_all, wait_ready
-from pipeline.documents import Lane, Upload, VersionText
+from pipeline.documents import Lane, Upload
 from pipeline.errors import InfrastructureDown
-from pipeline.fingerprint import passage_key
 from pipeline.receive import receive
-from pipeline.rules import passages_of
 from pipeline.settings import Settings
 from pipeline.wiring import Parts
-from tests.faults.encoder import FaultEncoder
 from tests.plugins.services import database_at
 from workers import enqueue
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
-REPORT = os.environ.get("WELLHEAD_FAULTS_REPORT", "")
 SETTLE_SECONDS = float(os.environ.get("WELLHEAD_FAULTS_SETTLE_SECONDS", "180"))
 
 # Short enough that a lost worker is noticed while a test waits; the proportions are those of the defaults.
@@ -57,49 +47,6 @@ SETTINGS: dict[str, Any] = {
     "flip_grace_seconds": 0.5,
 }
 LIVE_STATES = ("searchable", "parked", "deleted")
-
-
-@dataclass(kw_only=True)
-class Report:
-    """What one fault did: every number counted from PostgreSQL, Milvus and the encoder's own log."""
-
-    fault: str
-    injected: int = 0
-    documents: int = 0
-    parked: int = 0
-    lost: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    duplicated: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    claims: int = 0
-    wanted: int = 0
-    encoded: int = 0
-    recomputed: int = 0
-    fenced: int = 0
-    lapsed: int = 0
-    most_errors: int = 0
-    most_lapses: int = 0
-    recovery_seconds: float = 0.0
-
-    def write(self) -> None:
-        """One JSON line for the table of ``make faults``."""
-        if REPORT:
-            with Path(REPORT).open("a") as file:
-                file.write(json.dumps(asdict(self)) + "\n")
-
-
-@contextmanager
-def services() -> Iterator[Stack]:
-    """PostgreSQL, two Valkeys and Milvus Lite of one's own: tests may kill every one of them."""
-    # Not under pytest's own directory: PostgreSQL's account has to reach it when the tests run as root.
-    directory = Path(tempfile.mkdtemp(prefix="wellhead-faults-"))
-    stack = Stack(Settings.model_validate({"data_dir": directory}), durable=False)
-    try:
-        stack.start()
-        yield stack
-    finally:
-        stack.stop()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 class Fleet:
@@ -320,8 +267,6 @@ class Fleet:
         logs = "\n".join(f"--- {n} ({c.poll()})\n{c.tail(12)}" for n, c in self.children.items())
         return "\n".join(f"{k}: {v}" for k, v in figures.items()) + "\n" + logs
 
-    # --- the invariant
-
     def empty_trash(self) -> None:
         """Lets the sweep delete every dead key at once, both passes of it."""
 
@@ -331,73 +276,10 @@ class Fleet:
 
         self.wait("the trash is emptied", emptied)
 
-    def check(self, fault: str, *, injected: int = 1, recovery: float = 0.0) -> Report:
-        """The invariant: nothing lost, nothing twice, exactly the right vectors, no claim left behind."""
-        self.settle()
-        self.empty_trash()
-        self.settle()
-        report = Report(fault=fault, injected=injected, documents=len(self.newest), recovery_seconds=round(recovery, 1))
-        states = self.states()
-        report.parked = sum(s == "parked" for s in states.values())
-        report.lost = [k for (t, k), s in states.items() if s not in LIVE_STATES or self._wrong_end(t, k, s)]
-        self._check_vectors(report)
-        report.claims = self.one(
-            "SELECT count(*) AS n FROM claim WHERE queue <> 'llm' AND deadline < clock_timestamp() - interval '5 s'"
-        )
-        report.fenced = self.counter("fenced_commits") + self.counter("fenced_passages")
-        report.lapsed = self.counter("lapsed_claims")
-        report.most_errors = self.one("SELECT coalesce(max(errors), 0) AS n FROM passage")
-        report.most_lapses = self.one("SELECT coalesce(max(lapses), 0) AS n FROM passage")
-        log = self.encoded_log
-        report.encoded = sum(map(int, log.read_text().split())) if log.exists() else 0
-        report.recomputed = max(0, report.encoded - report.wanted)
-        report.write()
-        assert (report.lost, report.missing, report.duplicated, report.wrong) == ([], [], [], []), report
-        assert report.claims == 0, report
-        assert report.most_errors <= self.settings.max_errors and report.most_lapses <= self.settings.max_lapses, report
-        return report
-
-    def _wrong_end(self, tenant: str, key: str, state: str) -> bool:
-        return (self.newest[tenant, key] is None) != (state == "deleted")
-
-    def _check_vectors(self, report: Report) -> None:
-        """Each generation's collection against what the uploads alone say it must hold."""
-        encoder = FaultEncoder()
-        for generation in self.parts.generations.active():
-            expected = self._expected(generation.id, generation.rule, encoder)
-            stored = {k for page in self.parts.vectors.admin().keys(generation.collection) for k in page}
-            report.wanted += len(expected)
-            report.missing += sorted(expected.keys() - stored)
-            report.duplicated += sorted(stored - expected.keys())
-            rows = self.parts.vectors.fetch(generation.spec, sorted(expected.keys() & stored), vectors=True)
-            for key, row in rows.items():
-                ids = encoder.tokenize([expected[key][1]], "passage")
-                same = row.hash == expected[key][0] and np.allclose(row.dense, encoder_vector(encoder, ids), atol=1e-3)
-                report.wrong += [] if same else [key]
-
-    def _expected(self, generation: int, rule: str, encoder: FaultEncoder) -> dict[str, tuple[str, str]]:
-        """key → (hash, text) of every live version; for a document that is searchable, of its newest upload."""
-        expected = {}
-        for r in self.sql(
-            "SELECT d.tenant, d.key, d.id, d.version, e.live_version, v.title, v.body FROM embedding e"
-            " JOIN document d ON d.id = e.document JOIN document_version v ON v.document = d.id"
-            " AND v.version = e.live_version WHERE e.generation = :g",
-            g=generation,
-        ):
-            body = self.newest[r["tenant"], r["key"]] if r["version"] == r["live_version"] else r["body"]
-            for p in passages_of(rule, VersionText(title=r["title"], body=body), encoder.tokenizer):
-                expected[passage_key(r["id"], r["live_version"], p.ordinal)] = (p.hash, p.text)
-        return expected
-
 
 def _named(argv: tuple[str, ...], kind: str, name: str) -> tuple[str, ...]:
     """The command line of a product's worker under another name."""
     return tuple(f"{name}@%h" if part == f"{kind}@%h" else part for part in argv)
-
-
-def encoder_vector(encoder: FaultEncoder, ids: list[list[int]]) -> np.ndarray:
-    """The vector of one text without pause, log or faults."""
-    return super(FaultEncoder, encoder).encode(ids).dense[0]
 
 
 def text(number: int, paragraphs: int = 6) -> str:

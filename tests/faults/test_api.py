@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.faults.harness import ROUNDS, text
+from tests.faults.invariant import check
 
 
 def put(url, key, body):
@@ -51,7 +52,7 @@ def test_what_was_acknowledged_before_the_api_was_killed_is_not_lost(fleet):
     stored = {r["key"]: r["version"] for r in fleet.sql("SELECT key, version FROM document WHERE version > 0")}
     assert set(acknowledged) <= set(stored)
     fleet.newest |= {("default", k): text(int(k[2:]), 1) for k in stored if k.startswith("up")}
-    report = fleet.check("API SIGKILL between commit and publish", injected=min(ROUNDS, 3), recovery=fleet.settle())
+    report = check(fleet, "API SIGKILL between commit and publish", injected=min(ROUNDS, 3), recovery=fleet.settle())
     assert report.parked == 0
 
 
@@ -76,5 +77,5 @@ def test_the_api_answers_while_the_broker_is_frozen(fleet):
         os.kill(broker, signal.SIGCONT)
     assert len(took) > 3, "an upload does not wait until the broker's socket gives up"
     assert grown < 45, "no more than the server's own pool of threads"
-    report = fleet.check("Valkey SIGSTOP 20 s, through the API", injected=1, recovery=fleet.settle())
+    report = check(fleet, "Valkey SIGSTOP 20 s, through the API", injected=1, recovery=fleet.settle())
     assert report.parked == 0

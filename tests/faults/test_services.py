@@ -10,6 +10,7 @@ import pytest
 from ops.services import MilvusLite, Valkey
 from pipeline.errors import InfrastructureDown
 from tests.faults.harness import text
+from tests.faults.invariant import check
 
 from .test_workers import busy
 
@@ -33,7 +34,7 @@ def test_a_broker_that_is_killed_and_started_again(fleet):
     fleet.put("while-down", text(700, 2), ring=False)
     fleet.services.children["valkey-broker"].start()
     fleet.ready("valkey-broker", lambda: valkey_ready(fleet))
-    report = fleet.check("Valkey SIGKILL and restart", recovery=fleet.settle())
+    report = check(fleet, "Valkey SIGKILL and restart", recovery=fleet.settle())
     assert report.parked == 0
 
 
@@ -42,7 +43,7 @@ def test_a_broker_that_is_emptied(fleet):
     busy(fleet)
     fleet.redis().flushall()
     fleet.put("after", text(701, 2), ring=False)
-    report = fleet.check("FLUSHALL", recovery=fleet.settle())
+    report = check(fleet, "FLUSHALL", recovery=fleet.settle())
     assert report.parked == 0
 
 
@@ -64,7 +65,7 @@ def test_a_broker_that_is_frozen_for_twenty_seconds(fleet):
             time.sleep(0.5)
     finally:
         os.kill(broker.pid, signal.SIGCONT)
-    report = fleet.check("Valkey SIGSTOP 20 s", recovery=fleet.settle())
+    report = check(fleet, "Valkey SIGSTOP 20 s", recovery=fleet.settle())
     assert count > 1 and report.parked == 0
 
 
@@ -77,7 +78,7 @@ def test_a_database_that_is_killed_and_started_again(fleet):
         fleet.parts.documents.view("default", "ready")
     postgres.start()
     fleet.wait("the database answers", lambda: fleet.one("SELECT 1 AS n"))
-    report = fleet.check("PostgreSQL SIGKILL and restart", recovery=fleet.settle())
+    report = check(fleet, "PostgreSQL SIGKILL and restart", recovery=fleet.settle())
     assert report.parked == 0
 
 
@@ -90,7 +91,7 @@ def test_milvus_is_killed_and_started_again(fleet):
     errors = fleet.one("SELECT coalesce(max(errors), 0) AS n FROM passage")
     fleet.services.children["milvus"].start()
     fleet.ready("milvus", lambda: milvus_ready(fleet))
-    report = fleet.check("Milvus SIGKILL and restart", recovery=fleet.settle())
+    report = check(fleet, "Milvus SIGKILL and restart", recovery=fleet.settle())
     assert errors == 0, "an outage is nobody's error"
     assert report.parked == 0
 
@@ -102,7 +103,7 @@ def test_a_collection_that_is_dropped_is_filled_again(fleet):
     fleet.parts.vectors.admin().drop(generation.collection)
     recovery = fleet.wait("the loss is noticed", lambda: fleet.counter("collections_lost") == 1, 60)
     recovery += fleet.settle()
-    report = fleet.check("collection dropped", recovery=recovery)
+    report = check(fleet, "collection dropped", recovery=recovery)
     assert report.parked == 0
     assert not fleet.sql("SELECT 1 FROM generation WHERE emptied_at IS NOT NULL")
 
@@ -118,5 +119,5 @@ def test_a_collection_that_is_dropped_in_the_middle_of_a_backfill(fleet):
     (generation,) = fleet.parts.generations.active()
     fleet.parts.vectors.admin().drop(generation.collection)
     fleet.wait("the loss is noticed", lambda: fleet.counter("collections_lost") == 1, 60)
-    report = fleet.check("collection dropped under load", recovery=fleet.settle())
+    report = check(fleet, "collection dropped under load", recovery=fleet.settle())
     assert report.parked == 0

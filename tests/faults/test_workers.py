@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from tests.faults.harness import ROUNDS, text
+from tests.faults.invariant import check
 
 BATCHES_IN_FLIGHT = 3
 GROUP = 48
@@ -28,7 +29,7 @@ def test_a_killed_pool_child_loses_nothing_and_takes_no_neighbour_down(fleet):
     os.kill(child, signal.SIGKILL)
     recovery = fleet.wait("another child", lambda: fleet.pool_child("gpu") not in (0, child))
     recovery += fleet.settle()
-    report = fleet.check("gpu child SIGKILL", recovery=recovery)
+    report = check(fleet, "gpu child SIGKILL", recovery=recovery)
     assert report.parked == 0
     assert report.recomputed <= BATCHES_IN_FLIGHT * GROUP
     assert report.lapsed >= 1
@@ -46,7 +47,7 @@ def test_whole_workers_killed_under_load_lose_nothing(make_fleet):
             fleet.start(name)
         fleet.load(20, start=100 + 20 * round_)
     recovery = fleet.settle()
-    report = fleet.check("worker SIGKILL", injected=ROUNDS, recovery=recovery)
+    report = check(fleet, "worker SIGKILL", injected=ROUNDS, recovery=recovery)
     assert report.parked == 0
     assert report.recomputed <= ROUNDS * BATCHES_IN_FLIGHT * GROUP
 
@@ -59,7 +60,7 @@ def test_a_worker_that_is_asked_to_stop_finishes_its_group(fleet):
     assert fleet.children["gpu"].wait_stopped(25), "the drain ended within its budget, unforced"
     assert fleet.one("SELECT count(*) AS n FROM claim WHERE queue = 'gpu'") == 0
     fleet.start("gpu")
-    report = fleet.check("worker SIGTERM", recovery=fleet.settle())
+    report = check(fleet, "worker SIGTERM", recovery=fleet.settle())
     assert (report.parked, report.lapsed, report.recomputed) == (0, 0, 0)
 
 
@@ -79,7 +80,7 @@ def test_a_frozen_worker_that_thaws_after_its_claim_is_fenced_off(make_fleet):
     newest = {k: fleet.parts.documents.view("default", k).live_version for _, k in fleet.newest}
     fleet.signal("gpu", signal.SIGCONT)
     fleet.wait("a late commit that is refused", lambda: fleet.counter("fenced_commits") > 0)
-    report = fleet.check("worker SIGSTOP", recovery=recovery)
+    report = check(fleet, "worker SIGSTOP", recovery=recovery)
     assert report.fenced >= 1
     assert report.parked == 0
     assert {k: fleet.parts.documents.view("default", k).live_version for _, k in fleet.newest} == newest
@@ -93,7 +94,7 @@ def test_the_same_message_fifty_times_to_two_workers_has_one_effect(fleet):
     for _ in range(50):
         enqueue.prepare(fleet.settings.broker_url)
         enqueue.drain(fleet.settings.broker_url)
-    report = fleet.check("one message ×50", injected=50, recovery=fleet.settle())
+    report = check(fleet, "one message ×50", injected=50, recovery=fleet.settle())
     assert (report.recomputed, report.parked, report.fenced) == (0, 0, 0)
     assert fleet.one("SELECT sum(passages - copied) AS n FROM embed_log") == report.wanted
 
@@ -108,14 +109,14 @@ def test_a_new_version_and_a_delete_during_the_batch(make_fleet):
         fleet.delete(f"d{i + 1}")
     fleet.delete("d2")
     fleet.put("d2", text(2))
-    report = fleet.check("PUT and DELETE in mid-batch", injected=9, recovery=fleet.settle())
+    report = check(fleet, "PUT and DELETE in mid-batch", injected=9, recovery=fleet.settle())
     assert report.parked == 0
     assert fleet.parts.documents.view("default", "d2").live_version == 3
 
 
 def test_an_upload_that_nobody_rang_for_is_found(fleet):
     fleet.put("silent", text(1, 2), ring=False)
-    report = fleet.check("API killed before publish", recovery=fleet.settle())
+    report = check(fleet, "API killed before publish", recovery=fleet.settle())
     assert report.parked == 0
     assert fleet.state("silent") == "searchable"
 
@@ -126,6 +127,6 @@ def test_two_beats_have_the_effect_of_one(fleet):
     fleet.load(20)
     fleet.settle()
     fleet.delete("d0")
-    report = fleet.check("two beats", recovery=fleet.settle())
+    report = check(fleet, "two beats", recovery=fleet.settle())
     deleted = 6  # the passages of d0 were embedded and are not wanted any more
     assert (report.recomputed, report.parked) == (deleted, 0)

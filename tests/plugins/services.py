@@ -50,6 +50,22 @@ def stack_services() -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="session")
+def killable_services() -> Iterator[Stack]:
+    """PostgreSQL, two Valkeys and Milvus Lite apart from those of ``stack_services``: tests may kill every one."""
+    # Not under pytest's own directory: PostgreSQL's account has to reach it when the tests run as root.
+    directory = Path(tempfile.mkdtemp(prefix="wellhead-faults-"))
+    stack = Stack(Settings.model_validate({"data_dir": directory}), durable=False)
+    try:
+        stack.start()
+        yield stack
+    except StackError as error:
+        unavailable(f"{error} {error.detail}")
+    finally:
+        stack.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
 def template_database(stack_services: Stack) -> Iterator[str]:
     """The name of a migrated, empty database that the others are copies of."""
     name = f"template_{uuid.uuid4().hex}"
