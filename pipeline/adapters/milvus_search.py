@@ -76,12 +76,7 @@ def with_dense_scores(
     if missing:
         rows = connection.call(
             spec.name,
-            lambda c: c.query(
-                spec.name,
-                filter=rules.key_filter(missing),
-                output_fields=["key", "dense"],
-                timeout=connection.timeout,
-            ),
+            lambda c: c.get(spec.name, ids=missing, output_fields=["key", "dense"], timeout=connection.timeout),
         )
         known |= {row["key"]: _inner_product(row["dense"], query.dense) for row in rows}
     return tuple(replace(hit, dense=known.get(hit.key)) for hit in lexical)
