@@ -94,15 +94,16 @@ class WellheadServer(MCPServer):
 def make_server(services: Services) -> MCPServer:
     """The server: four tools, one resource, three prompts. Every tool runs in a worker thread."""
     server = WellheadServer(lambda: services.parts.llm.maps)
-    _add_tools(server, services)
+    _add_lookup(server, services)
+    _add_query(server, services)
+    _add_commit(server, services)
+    _add_ack(server, services)
     _add_map(server)
     _add_prompts(server, lambda: services.parts.llm.maps)
     return server
 
 
-def _add_tools(server: MCPServer, services: Services) -> None:
-    parts = services.parts
-
+def _add_lookup(server: MCPServer, services: Services) -> None:
     @server.tool(description=description("lookup_knowledge"), annotations=READ, structured_output=False)
     def lookup_knowledge(
         ctx: Context,
@@ -119,11 +120,13 @@ def _add_tools(server: MCPServer, services: Services) -> None:
                 missing_aspect=missing_aspect,
                 refetch=tuple(refetch),
             )
-            answer = parts.lookup(at.caller.tenant).lookup(request)
+            answer = services.parts.lookup(at.caller.tenant).lookup(request)
             return _result(lookup_text(answer), lookup_structure(answer))
 
         return _answered(ctx, act)
 
+
+def _add_query(server: MCPServer, services: Services) -> None:
     @server.tool(description=description("doc_query"), annotations=TAKE, structured_output=False)
     def doc_query(
         ctx: Context,
@@ -146,11 +149,13 @@ def _add_tools(server: MCPServer, services: Services) -> None:
                 consume=consume,
                 cursor=cursor,
             )
-            answer = parts.recall(at.caller.tenant).recall(request)
+            answer = services.parts.recall(at.caller.tenant).recall(request)
             return _result(recall_envelope(answer), recall_structure(answer))
 
         return _answered(ctx, act)
 
+
+def _add_commit(server: MCPServer, services: Services) -> None:
     @server.tool(description=description("doc_commit"), annotations=WRITE, structured_output=False)
     def doc_commit(
         ctx: Context, text: Text = None, events: Events = None, title: Title = None, domain: Domain = None
@@ -162,6 +167,7 @@ def _add_tools(server: MCPServer, services: Services) -> None:
             request = CommitRequest(
                 text=text, events=given, title=title or "", domain=domain or "", session_id=at.session_id
             )
+            parts = services.parts
             made = commit(parts.documents, parts.invocations, parts.limits, at.caller.tenant, request)
             services.bell.ring()
             said = {"key": made.key, "version": made.version, "state": made.state, "invocation_id": made.invocation_id}
@@ -169,11 +175,13 @@ def _add_tools(server: MCPServer, services: Services) -> None:
 
         return _answered(ctx, act)
 
+
+def _add_ack(server: MCPServer, services: Services) -> None:
     @server.tool(description=description("doc_ack"), annotations=TAKE, structured_output=False)
     def doc_ack(ctx: Context, lease: LeaseId, outcome: Outcome = "consumed") -> CallToolResult:
         def act(at: Connection) -> CallToolResult:
             require_write(at.caller)
-            recall = parts.recall(at.caller.tenant)
+            recall = services.parts.recall(at.caller.tenant)
             keys = recall.acknowledge(lease) if outcome == "consumed" else recall.release(lease)
             return _result(f"{outcome}: {', '.join(keys)}", {"lease": lease, "state": outcome, "keys": list(keys)})
 
