@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pipeline.relevance import Level
-from pipeline.terms import has_cjk
-
-Words = dict[str, str]
+from pipeline.wording import DEGRADED, Words, listed, parts_named, said
 
 # The Chinese sentences are the original design's, word for word.
 PRECISE: Words = {
@@ -63,21 +62,10 @@ _MESSAGES: dict[str, Words] = {
         "zh": "另有 {count} 篇文档正在入库，尚不可检索。",
         "en": "{count} document(s) are still being made searchable.",
     },
-    "degraded": {
-        "zh": "注意：{parts}暂不可用，结果可能不完整。",
-        "en": "Note: {parts} unavailable, the result may be incomplete.",
-    },
-}
-_PARTS: dict[str, Words] = {
-    "encoder": {"zh": "语义编码", "en": "semantic encoding"},
-    "vectors": {"zh": "向量检索", "en": "vector search"},
-    "lexical": {"zh": "词面检索", "en": "lexical search"},
-    "rebuilding": {"zh": "正在重建的向量库", "en": "the vector collection (being rebuilt)"},
-    "keywords": {"zh": "关键词索引", "en": "the keyword index"},
+    "degraded": DEGRADED,
 }
 _LEVELS = {Level.PRECISE: PRECISE, Level.HIGHLY_RELEVANT: HIGHLY_RELEVANT, Level.REFERENCE: REFERENCE}
 _REASONS = {"doc_retrieved": DOC_RETRIEVED, "domain_retrieved": DOMAIN_RETRIEVED}
-_JOIN = {"zh": "、", "en": ", "}
 _GAP = {"zh": "", "en": " "}
 
 
@@ -96,11 +84,6 @@ class Outcome:
     degraded: Sequence[str] = ()
 
 
-def language(question: str) -> str:
-    """``zh`` or ``en``: the language in which a question is answered."""
-    return "zh" if has_cjk(question) else "en"
-
-
 def completeness_hint(outcome: Outcome, language: str) -> str:
     """Is it enough, and what to do next: one instruction for each outcome."""
     if outcome.level is Level.DEDUPED:
@@ -114,20 +97,16 @@ def completeness_hint(outcome: Outcome, language: str) -> str:
 
 def message(outcome: Outcome, language: str) -> str:
     """What was found, what was withheld, what was not searched: facts, in the question's language."""
-
-    def say(name: str, **values: object) -> str:
-        return _MESSAGES[name][language].format(**values)
-
-    parts = [say(_main(outcome), title=outcome.title, domain=outcome.domain, titles=_titles(outcome, language))]
+    say = partial(said, _MESSAGES, language)
+    parts = [say(_main(outcome), title=outcome.title, domain=outcome.domain, titles=listed(outcome.deduped, language))]
     if outcome.supplements:
         parts.append(say("supplement", count=outcome.supplements))
     if outcome.deduped and outcome.level is not Level.DEDUPED:
-        parts.append(say("deduped", titles=_titles(outcome, language)))
+        parts.append(say("deduped", titles=listed(outcome.deduped, language)))
     if outcome.pending:
         parts.append(say("pending", count=outcome.pending))
     if outcome.degraded:
-        names = _JOIN[language].join(_PARTS[p][language] for p in outcome.degraded)
-        parts.append(say("degraded", parts=names))
+        parts.append(say("degraded", parts=parts_named(outcome.degraded, language)))
     return _GAP[language].join(parts)
 
 
@@ -137,7 +116,3 @@ def _main(outcome: Outcome) -> str:
     if outcome.level is not None:
         return "precise" if outcome.level is Level.PRECISE else "found"
     return "nearest" if outcome.title is not None else "empty"
-
-
-def _titles(outcome: Outcome, language: str) -> str:
-    return _JOIN[language].join(outcome.deduped)

@@ -25,6 +25,7 @@ from pipeline.retrieval_details import retrieval_details
 from pipeline.search import LookupLimits, LookupParts, Search, Searched, Trace
 from pipeline.serving import Serving, ServingWatch
 from pipeline.session_memory import Turn, open_turn
+from pipeline.wording import language
 
 __all__ = ["Lookup", "LookupLimits", "LookupParts"]
 
@@ -219,13 +220,13 @@ class Lookup:
             pending=judged.pending,
             degraded=searched.degraded,
         )
-        language = hints.language(request.query)
+        spoken = language(request.query)
         return LookupAnswer(
             invocation_id=str(uuid.uuid4()),
             found=level is not None,
             relevance_level=level,
-            completeness_hint=hints.completeness_hint(outcome, language),
-            message=hints.message(outcome, language),
+            completeness_hint=hints.completeness_hint(outcome, spoken),
+            message=hints.message(outcome, spoken),
             primary=found[0] if found else None,
             supplement=found[1:],
             retrieved_domains_this_session=handout.domains,
@@ -322,13 +323,13 @@ def _stopped_answer(request: LookupRequest, stopped: Stopped, turn: Turn) -> Loo
     reason = DedupReason.DOMAIN_RETRIEVED
     deduped = tuple(Withheld(key=d.key, title=d.title, domain=d.domain, reason=reason) for d in stopped.documents)
     outcome = Outcome(level=Level.DEDUPED, deduped=[d.title for d in deduped], reason=reason)
-    language = hints.language(request.query)
+    spoken = language(request.query)
     return LookupAnswer(
         invocation_id=str(uuid.uuid4()),
         found=True,
         relevance_level=Level.DEDUPED,
-        completeness_hint=hints.completeness_hint(outcome, language),
-        message=hints.message(outcome, language),
+        completeness_hint=hints.completeness_hint(outcome, spoken),
+        message=hints.message(outcome, spoken),
         primary=None,
         retrieved_domains_this_session=turn.domains,
         deduped=deduped,

@@ -10,7 +10,6 @@ from typing import Any
 from pipeline.answers import Invocation
 from pipeline.episode_view import EpisodeView, clipped, view_of
 from pipeline.errors import InvalidInput
-from pipeline.hints import language
 from pipeline.live import ServingRow
 from pipeline.recall_answers import Lease, RecallAnswer, RecalledEpisode, RecallRequest
 from pipeline.recall_paging import Page, Place, decode, encode, fill
@@ -20,6 +19,7 @@ from pipeline.recall_text import Shown, Telling, recall_text
 from pipeline.relevance import Level
 from pipeline.remembered import Leased, LiveEpisode, Narrowing, RawEvents
 from pipeline.search import Trace
+from pipeline.wording import language
 
 __all__ = ["Recall", "RecallLimits", "RecallParts"]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from pipeline.prompts import escaped
 from pipeline.relevance import Level
-
-Words = dict[str, str]
+from pipeline.wording import DEGRADED, Words, parts_named, said
 
 LEVELS: dict[Level | None, Words] = {
     Level.PRECISE: {"zh": "精确命中", "en": "exact match"},
@@ -75,18 +75,8 @@ _SAID: dict[str, Words] = {
         "zh": "检索暂不完整（{parts}不可用），因此没有取出任何记忆；以上仅供阅读。",
         "en": "The search is incomplete ({parts} unavailable), so nothing was taken out; the above is for reading only.",
     },
-    "degraded": {
-        "zh": "注意：{parts}暂不可用，结果可能不完整。",
-        "en": "Note: {parts} unavailable, the result may be incomplete.",
-    },
+    "degraded": DEGRADED,
 }
-_PARTS: dict[str, Words] = {
-    "encoder": {"zh": "语义编码", "en": "semantic encoding"},
-    "vectors": {"zh": "向量检索", "en": "vector search"},
-    "lexical": {"zh": "词面检索", "en": "lexical search"},
-    "rebuilding": {"zh": "正在重建的向量库", "en": "the vector collection (being rebuilt)"},
-}
-_JOIN = {"zh": "、", "en": ", "}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,11 +109,7 @@ class Telling:
 
 def recall_text(told: Telling, language: str) -> str:
     """The answer in words, in the question's language."""
-
-    def say(name: str, **values: object) -> str:
-        return _SAID[name][language].format(**values)
-
-    parts = _JOIN[language].join(_PARTS[p][language] for p in told.degraded)
+    say = partial(said, _SAID, language)
     blocks = [say(_opening(told), count=len(told.episodes))]
     blocks += [_episode(number, shown, told, language) for number, shown in enumerate(told.episodes, start=1)]
     if told.episodes and told.preview:
@@ -134,6 +120,7 @@ def recall_text(told: Telling, language: str) -> str:
     if told.until is not None:
         blocks.append(say("leased", until=told.until.isoformat(timespec="seconds")))
     if told.degraded:
+        parts = parts_named(told.degraded, language)
         blocks.append(say("not_leased" if told.refused else "degraded", parts=parts))
     return "\n".join(blocks)
 
@@ -154,9 +141,7 @@ def _opening(told: Telling) -> str:
 
 
 def _episode(number: int, shown: Shown, told: Telling, language: str) -> str:
-    def say(name: str, **values: object) -> str:
-        return _SAID[name][language].format(**values)
-
+    say = partial(said, _SAID, language)
     parts = [minute(shown.at) if shown.at else "", escaped(shown.source), say("events", count=shown.event_count)]
     if shown.media:
         kinds = ", ".join(f"{escaped(mime)} ×{count}" for mime, count in shown.media.items())

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from pipeline.hints import Outcome, completeness_hint, language, message
+from pipeline.hints import Outcome, completeness_hint, message
 from pipeline.relevance import Level
+from pipeline.wording import language
 
 
 @pytest.mark.parametrize(
