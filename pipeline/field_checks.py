@@ -6,9 +6,9 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from pipeline.cleaning import clean_line, clean_text
 from pipeline.errors import InvalidInput
@@ -19,6 +19,13 @@ MAX_REVISION = 2**63 - 1
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)?")
 # Characters no key, domain or id can carry: control, format-breaking separators, lone surrogates.
 _UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
+
+class Asked(Protocol):
+    """A request that holds a question."""
+
+    @property
+    def query(self) -> str: ...
 
 
 def wrong(field: str, detail: str, limit: object | None = None) -> InvalidInput:
@@ -54,6 +61,23 @@ def checked_text(value: object, field: str, limit: int) -> str:
     if len(text) > limit:
         raise wrong(field, f"has {len(text):,} characters; at most {limit:,} are allowed", limit)
     return text
+
+
+def checked_question(request: Asked, fields: Sequence[str], limit: int, *, may_be_empty: bool = False) -> None:
+    """Refuses a question that no search can take as it is; ``fields`` are the attributes that hold its texts.
+
+    Raises InvalidInput for the first text of more than ``limit`` code points or with a NUL or a lone surrogate in it,
+    and for a ``query`` of white space alone unless it ``may_be_empty``.
+    """
+    for name in fields:
+        text = getattr(request, name) or ""
+        if len(text) > limit:
+            raise wrong(name, f"has {len(text)} characters; at most {limit} are read", limit)
+        # Not cleaned as stored text is: a question is answered as it was asked, or not at all.
+        if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
+            raise wrong(name, "holds a character that is none")
+    if not may_be_empty and not request.query.strip():
+        raise InvalidInput("the query is empty", field="query")
 
 
 def strings(raw: Mapping[str, Any], name: str, count: int, limit: int) -> tuple[str, ...]:

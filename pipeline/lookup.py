@@ -13,6 +13,7 @@ from pipeline.answers import Found, Invocation, LookupAnswer, LookupRequest, Not
 from pipeline.assess import Assessed, assess, excerpt_places, rank
 from pipeline.content import Content, choose
 from pipeline.errors import InvalidInput
+from pipeline.field_checks import checked_question
 from pipeline.fusion import fold
 from pipeline.handout import Ask, Candidacy, Handout, Stopped
 from pipeline.hints import Outcome
@@ -30,6 +31,8 @@ from pipeline.wording import language
 __all__ = ["Lookup", "LookupLimits", "LookupParts"]
 
 TOOL = "lookup_knowledge"
+# The texts of a request, in the order in which they are checked.
+ASKED = ("query", "missing_aspect", "domain", "session_id", "request_id")
 # The best one and the next that adds something.
 HANDED_OUT = 2
 
@@ -63,7 +66,7 @@ class Lookup:
 
     def lookup(self, request: LookupRequest) -> LookupAnswer:
         """Answers one question. Raises InvalidInput, and Unavailable when PostgreSQL is down."""
-        self._check(request)
+        checked_question(request, ASKED, self._limits.max_query_chars)
         trace = Trace()
         with trace.stage("memory"):
             turn = open_turn(self._parts.memory, self._tenant, request)
@@ -132,18 +135,6 @@ class Lookup:
             metadata={},
             grace=self._limits.flip_grace_seconds,
         ).documents
-
-    def _check(self, request: LookupRequest) -> None:
-        for name in ("query", "missing_aspect", "domain", "session_id", "request_id"):
-            text = getattr(request, name) or ""
-            if len(text) > self._limits.max_query_chars:
-                limit = self._limits.max_query_chars
-                detail = f"{name} has {len(text)} characters, at most {limit} are read"
-                raise InvalidInput(detail, field=name, limit=limit)
-            if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
-                raise InvalidInput(f"{name} holds a character that is none", field=name)
-        if not request.query.strip():
-            raise InvalidInput("the query is empty", field="query")
 
     def _judge(self, request: LookupRequest, serving: Serving, searched: Searched, trace: Trace) -> Judged:
         candidates = fold(searched.legs)

@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.answers import Invocation
 from pipeline.episode_view import EpisodeView, clipped, view_of
 from pipeline.errors import InvalidInput
+from pipeline.field_checks import checked_question
 from pipeline.live import ServingRow
 from pipeline.recall_answers import Lease, RecallAnswer, RecalledEpisode, RecallRequest
 from pipeline.recall_paging import Page, Place, decode, encode, fill
@@ -24,6 +25,8 @@ from pipeline.wording import language
 __all__ = ["Recall", "RecallLimits", "RecallParts"]
 
 TOOL = "doc_query"
+# The texts of a request, in the order in which they are checked.
+ASKED = ("query", "session_id", "domain", "user_id", "agent_id", "cursor")
 PREVIEWED = 3
 # Which of several callers gets an episode is decided in PostgreSQL; who lost looks again, a few times.
 LEASE_TRIES = 4
@@ -64,17 +67,7 @@ class Recall:
         return self._parts.ledger.release(self._tenant, lease)
 
     def _check(self, request: RecallRequest) -> None:
-        limit = self._limits.max_query_chars
-        for name in ("query", "session_id", "domain", "user_id", "agent_id", "cursor"):
-            text = getattr(request, name) or ""
-            if len(text) > limit:
-                raise InvalidInput(
-                    f"{name} has {len(text)} characters; at most {limit} are read", field=name, limit=limit
-                )
-            if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
-                raise InvalidInput(f"{name} holds a character that is none", field=name)
-        if not request.query.strip() and request.cursor is None:
-            raise InvalidInput("the query is empty", field="query")
+        checked_question(request, ASKED, self._limits.max_query_chars, may_be_empty=request.cursor is not None)
         if not 1 <= request.top_k <= self._limits.max_top_k:
             most = self._limits.max_top_k
             raise InvalidInput(f"top_k must be 1 to {most}", field="top_k", limit=most)
