@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import HashEmbedder
-from tests.integration.test_api import Server, problem
+from tests.integration.api_server import Server, problem
 from tests.integration.test_stages import Bench, fill_all, paragraphs, swap
 
 EVENT = {"specversion": "1.0", "id": "e-1", "source": "/ci/deploy", "type": "wellhead.reindex.requested"}
@@ -36,11 +36,6 @@ class Reindexing:
 
     def generations(self) -> dict[int, dict[str, Any]]:
         return {g["id"]: g for g in self.client.get("/v1/generations").json()["generations"]}
-
-
-@pytest.fixture
-def settings(database_url: str, tmp_path) -> dict[str, Any]:
-    return {"database_url": database_url, "broker_url": "redis://127.0.0.1:1/0", "data_dir": tmp_path}
 
 
 @pytest.fixture
