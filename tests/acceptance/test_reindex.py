@@ -12,6 +12,8 @@ from tests.faults.harness import ROUNDS
 
 DOCUMENTS = 60
 
+# Three models in turn, or a fill with faults in it: minutes on a busy machine.
+pytestmark = pytest.mark.timeout(900)
 
 BUMPS = (
     ({"passage_tokens": 48}, "words-a"),
@@ -50,7 +52,7 @@ def bump(fleet, number, settings, model) -> None:
     """New settings for all workers; everything is encoded once more, and once only."""
     first = fleet.encodings(model)
     fleet.roll_out(**settings)
-    fleet.wait(f"generation {number} serves", lambda: fleet.serving() == number, 120)
+    fleet.wait(f"generation {number} serves", lambda: fleet.serving() == number, 240)
     before = len(fleet.asked)
     fleet.wait("it is asked", lambda: len(fleet.asked) > before + 60)
     again = fleet.encodings(model) - first
@@ -61,23 +63,26 @@ def bump(fleet, number, settings, model) -> None:
     assert new["recall_check"]["self_retrieval"] >= 0.7
 
 
-def test_faults_edits_and_deletes_in_mid_fill_end_in_what_a_fresh_build_makes(make_reindexing):
+@pytest.mark.parametrize(
+    ("documents", "changes"), [(DOCUMENTS, 21), pytest.param(200, 70, marks=pytest.mark.faults_long)]
+)
+def test_faults_edits_and_deletes_in_mid_fill_end_in_what_a_fresh_build_makes(make_reindexing, documents, changes):
     fleet = make_reindexing()
-    fleet.begin(DOCUMENTS)
+    fleet.begin(documents)
     kills = 0
     with fleet.asking():
         fleet.roll_out(embed_model="words-b-60", embed_dimension=768)
         choice = random.Random(7)
-        changed = choice.sample(range(DOCUMENTS // 2), 22)
+        changed = choice.sample(range(documents // 2), changes)
         fleet.wait("the fill is under way", lambda: done(fleet) > 5)
         fleet.kill("gpu")
         kills += 1
-        change(fleet, changed[:10])
+        change(fleet, changed[:14])
         fleet.start("gpu")
-        fleet.wait("it goes on", lambda: done(fleet) > DOCUMENTS // 3)
+        fleet.wait("it goes on", lambda: done(fleet) > documents // 3)
         restart_milvus(fleet)
-        change(fleet, changed[10:])
-        fleet.wait("the new generation serves", lambda: fleet.serving() == 2, 180)
+        change(fleet, changed[14:])
+        fleet.wait("the new generation serves", lambda: fleet.serving() == 2, 300)
         before = len(fleet.asked)
         fleet.wait("it is asked", lambda: len(fleet.asked) > before + 60)
         fleet.settle()
@@ -100,9 +105,9 @@ def done(fleet) -> int:
 
 
 def change(fleet, numbers) -> None:
-    """Two edits for every delete."""
+    """Five edits for every two deletes."""
     for n, number in enumerate(numbers):
-        if n % 3 == 2:
+        if n % 7 in (2, 5):
             fleet.delete(f"pump{number}")
             del fleet.newest["default", f"pump{number}"]
         else:
