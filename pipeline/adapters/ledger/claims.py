@@ -137,6 +137,17 @@ def holds(connection: Connection, token: int) -> bool:
     return found is not None
 
 
+def holds_job(connection: Connection, table: str, job: int, token: int) -> bool:
+    """Is this job still ours under its claim? Locks the job's row, then the claim's."""
+    mine = one(
+        connection,
+        f"SELECT id FROM {table} WHERE id = :id AND token = :token AND state = 'claimed' FOR UPDATE",
+        id=job,
+        token=token,
+    )
+    return mine is not None and holds(connection, token)
+
+
 def lapse(connection: Connection, queue: str, table: str, max_lapses: int, dead_pids: Sequence[int]) -> list[int]:
     """Takes back the claims past their deadline, or of dead processes of this host; returns ids parked for it.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from pipeline.adapters.ledger.claims import Claims, holds, take
+from pipeline.adapters.ledger.claims import Claims, holds_job, take
 from pipeline.adapters.ledger.connection import count_event, one, rows, run
 from pipeline.adapters.ledger.documents import change_domains, version_text
 from pipeline.describe import ClaimedDescription, Written
@@ -106,13 +106,7 @@ class DescribeLedger(Claims):
     def _mine(connection: Connection, claimed: ClaimedDescription) -> bool:
         # The document first, as prepare and receive lock it: the same order everywhere, no deadlock.
         document = one(connection, "SELECT version FROM document WHERE id = :id FOR NO KEY UPDATE", id=claimed.document)
-        job = one(
-            connection,
-            "SELECT id FROM describe_job WHERE id = :id AND token = :token AND state = 'claimed' FOR UPDATE",
-            id=claimed.job,
-            token=claimed.token,
-        )
-        if document is None or job is None or not holds(connection, claimed.token):
+        if document is None or not holds_job(connection, "describe_job", claimed.job, claimed.token):
             return False
         if document["version"] != claimed.version:
             run(connection, "DELETE FROM describe_job WHERE id = :id", id=claimed.job)

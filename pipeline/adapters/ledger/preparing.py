@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from pipeline.adapters.ledger.claims import Claims, hold, holds, take
+from pipeline.adapters.ledger.claims import Claims, hold, holds_job, take
 from pipeline.adapters.ledger.connection import GENERATIONS_LOCK, SUSPECTS_LOCK, one, rows, run, run_many, scalar
 from pipeline.adapters.ledger.documents import version_text
 from pipeline.adapters.ledger.flips import flip_row
@@ -65,7 +65,7 @@ class PrepareLedger(Claims):
         with self._transaction() as connection:
             run(connection, "SELECT pg_advisory_xact_lock_shared(:lock)", lock=GENERATIONS_LOCK)
             row = one(connection, "SELECT * FROM document WHERE id = :id FOR NO KEY UPDATE", id=claimed.document)
-            if row is None or not _still_mine(connection, claimed):
+            if row is None or not holds_job(connection, "prepare_job", claimed.job, claimed.token):
                 return False
             generations = {g.id: g for g in active_generations(connection)}
             if row["version"] != claimed.version or set(generations) != {p.generation for p in prepared}:
@@ -129,16 +129,6 @@ def _claimed(connection: Connection, token: int, ids: Sequence[int]) -> list[Cla
             ids=list(ids),
         )
     ]
-
-
-def _still_mine(connection: Connection, claimed: ClaimedDocument) -> bool:
-    mine = one(
-        connection,
-        "SELECT id FROM prepare_job WHERE id = :id AND token = :token AND state = 'claimed' FOR UPDATE",
-        id=claimed.job,
-        token=claimed.token,
-    )
-    return mine is not None and holds(connection, claimed.token)
 
 
 def _target(connection: Connection, claimed: ClaimedDocument, prepared: Prepared, *, own_lane: bool) -> None:
