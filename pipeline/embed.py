@@ -164,12 +164,12 @@ class Drain:
         coming: Future[Load | None] = ahead.submit(self._next, mine)
         while (load := coming.result()) is not None:
             coming = ahead.submit(self._next, mine) if more_time() else ahead.submit(lambda: None)
+            backfill = load.group.passages[0].lane is Lane.BACKFILL
             for batch in pack([len(i) for i in load.ids], self._limits.batch_tokens):
-                if load.group.passages[0].lane is Lane.BACKFILL:
-                    written += self._serve_live(mine)
+                written += self._serve_live(mine) if backfill else 0
                 self._encode(load, batch)
-            # The store may stall for seconds; the encoder is free meanwhile.
-            while writing and wait([writing], LOOK_SECONDS).not_done:
+            # The store may stall for seconds; the encoder is free meanwhile. Live groups in hand take their turn.
+            while backfill and writing and wait([writing], LOOK_SECONDS).not_done:
                 written += self._serve_live(mine)
             written += writing.result() if writing else 0
             writing = writer.submit(self._store_load, load)
