@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-# Without it Lite keeps 128 MiB of rows unindexed, and a search over 20,000 of them takes a second.
-MEMTABLE_BYTES = str(2 * 1024 * 1024)
+from ops.services import MEMTABLE_BYTES
 
 
 class LiteServer:
