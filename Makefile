@@ -43,6 +43,8 @@ bench: test-setup ## Measure over whole corpora (minutes)
 	$(BIN)/python -m ops.bench.ingest
 	$(BIN)/python -m ops.bench.claim
 	$(BIN)/python -m ops.bench.live_under_backfill
+	$(BIN)/python -m ops.bench.reindex
+	$(BIN)/python -m ops.bench.lookup
 	$(BIN)/python -m ops.bench.quality --models .test-services/models
 
 faults: test-setup ## Kill, freeze and flush every part under load, ROUNDS=10 times, and print what became of it

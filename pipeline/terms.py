@@ -104,6 +104,12 @@ def is_code(normalised: str) -> bool:
     return any(c.isdigit() for c in normalised) or "_" in normalised
 
 
+@lru_cache(maxsize=1024)
+def _held(text: str) -> frozenset[str]:
+    # The best passages of a corpus come back again and again; cutting one into terms takes most of a judgement.
+    return frozenset(terms(text))
+
+
 @lru_cache(maxsize=65_536)
 def _stem(word: str) -> str:
     # Enough for cover and IDF: "restarts", "restarting" and "restarted" meet. Retrieval does not depend on it.
@@ -148,5 +154,5 @@ class TermStatistics:
         """Which share of the wanted terms' IDF the text holds, 0…1."""
         weights = {t: self.idf(t) for t in wanted}
         total = sum(weights.values())
-        present = set(terms(text))
+        present = _held(text)
         return sum(w for t, w in weights.items() if t in present) / total if total else 0.0

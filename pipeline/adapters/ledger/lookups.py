@@ -26,7 +26,7 @@ class LookupLedger(Ledger):
 
     def serving(self, tenant: str) -> ServingRow | None:
         """The serving generation, its calibration and how far the tenant's names have changed."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             row = one(
                 connection,
                 "SELECT g.*, c.model AS calibration_model, coalesce((SELECT value FROM change_counter"
@@ -53,7 +53,7 @@ class LookupLedger(Ledger):
 
         Tenant, kind, domain and metadata are checked here again: the vector store may be behind.
         """
-        with self._transaction() as connection:
+        with self._reading() as connection:
             found = rows(
                 connection,
                 "SELECT d.id AS document, d.key, d.domain, d.source, d.updated_at, d.when_to_retrieve, e.live_version,"
@@ -81,7 +81,7 @@ class LookupLedger(Ledger):
 
     def excerpts(self, places: Sequence[Place]) -> dict[tuple[int, int], Excerpt]:
         """For each place the body from ``start`` on, at most ``length`` characters; missing versions are left out."""
-        with self._transaction() as connection:
+        with self._reading() as connection:
             found = rows(
                 connection,
                 "SELECT v.document, v.version, p.start, substr(v.body, p.start + 1, p.length) AS text,"
