@@ -137,5 +137,5 @@ def test_shipped_map_tells_a_clear_answer_from_noise():
         "agreement": 0.0, "fusion_gap": 0.0,
     }  # fmt: skip
     # Half of what people really ask shares as few words with its answer as the noise does: it is no answer, no more.
-    assert shipped_calibration().relevance(noise) <= 0.35 < THRESHOLDS.reference
+    assert shipped_calibration().relevance(noise) <= 0.4 < THRESHOLDS.reference
     assert shipped_calibration().relevance(nothing) <= 0.1
