@@ -83,7 +83,9 @@ def _worker_app() -> Celery:
     app.conf.update(task_time_limit=settings.drain_hard_seconds + settings.drain_seconds)
     from workers.schedule import beat_schedule
 
-    app.conf.update(beat_schedule=beat_schedule(settings), imports=("workers.tasks", "workers.startup"))
+    app.conf.update(
+        beat_schedule=beat_schedule(settings), imports=("workers.tasks", "workers.startup", "workers.deafness")
+    )
     return app
 
 

@@ -64,4 +64,5 @@ def describe(broker_url: str) -> bool:
 def depth(broker_url: str, queue: Queue) -> int:
     """Wake-ups that lie in a queue."""
     with _sender(broker_url).connection_or_acquire() as connection:
-        return int(connection.default_channel.client.llen(f"wellhead:{queue}"))
+        # The channel's client puts the key prefix in front by itself.
+        return int(connection.default_channel.client.llen(queue.value))

@@ -58,11 +58,12 @@ def long_jobs() -> None:
     if long_jobs_stage(p.jobs, p.generations, p.sweep_limits, time_budget(p.settings.drain_seconds)):
         enqueue.prepare(p.settings.broker_url)
     if p.calibrations_due():
-        enqueue.ring_if_quiet(p.settings.broker_url, "wellhead.calibrate")
+        enqueue.ring(p.settings.broker_url, "wellhead.calibrate")
     tick = try_swap(p.generations, p.swaps, p.swaps, p.vectors, p.swap_limits, p.calibrated)
     wanted = {"wellhead.check_recall": tick.check, "wellhead.reconcile": tick.compare}
     for task in (name for name, needed in wanted.items() if needed):
-        enqueue.ring_if_quiet(p.settings.broker_url, task)
+        # Not only when it is quiet: under steady uploads the queue never is, and the swap would never come.
+        enqueue.ring(p.settings.broker_url, task)
     retire_old(p.generations, p.drops, p.vectors, p.settings.soak_seconds, p.settings.quiet_seconds)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.faults.harness import ROUNDS, text
 from tests.faults.invariant import check
+from workers.app import make_app
 
 BATCHES_IN_FLIGHT = 3
 GROUP = 48
@@ -130,3 +131,12 @@ def test_two_beats_have_the_effect_of_one(fleet):
     report = check(fleet, "two beats", recovery=fleet.settle())
     deleted = 6  # the passages of d0 were embedded and are not wanted any more
     assert (report.recomputed, report.parked) == (deleted, 0)
+
+
+@pytest.mark.faults_long
+def test_a_worker_that_is_connected_and_deaf_is_started_again(fleet):
+    make_app(fleet.settings.broker_url).control.cancel_consumer("gpu", reply=True, timeout=5)
+    fleet.load(5)
+    report = check(fleet, "a consumer that stopped listening", injected=1, recovery=fleet.settle())
+    assert report.parked == 0
+    assert "none is heard" in fleet.children["gpu"].log.read_text()
