@@ -64,7 +64,7 @@ def _run(stack: Stack, app: list[Child], say: Say, on_ready: OnReady | None) -> 
         app.append(child)
         child.start()
     api = f"http://{_reachable(settings.api_host)}:{settings.api_port}"
-    wait_ready(app[0], lambda: _is_ready(f"{api}/readyz"), seconds=90.0)
+    wait_ready(app[0], lambda: is_ready(f"{api}/readyz"), seconds=90.0)
     info = publish(stack, api=api, flower=f"http://{LOOPBACK}:{settings.flower_port}")
     supervisor = Supervisor([*stack.children.values(), *app], say=say)
     return _watch(supervisor, _Work(on_ready, info))
@@ -174,7 +174,7 @@ def _reachable(host: str) -> str:
     return wildcard.get(host, f"[{host}]" if ":" in host else host)
 
 
-def _is_ready(url: str) -> bool:
+def is_ready(url: str) -> bool:
     """Ready, and no part still loading: the first question is answered by the encoder, not in spite of it."""
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - our own http URL

@@ -70,19 +70,19 @@ def check_recall(
     a smaller sample is worth more than a check that the task's time limit ends again and again.
     """
     ours, theirs = _ranking(store, candidate, embedder_for), _ranking(store, serving, embedder_for)
-    found, reference, run = [], [], 0
+    found: list[list[int]] = []
+    reference: list[list[int]] = []
     for probe in probes:
-        if not more_time() and run >= ENOUGH:
+        if not more_time() and len(found) >= ENOUGH:
             break
         found.append(ours(probe) if ours else [])
         reference.append(theirs(probe) if theirs else [])
-        run += 1
-    probes = probes[:run]
+    probes = probes[: len(found)]
     return RecallCheck(
-        probes=run,
+        probes=len(probes),
         self_retrieval=_self_retrieval(probes, found),
         serving_self_retrieval=_self_retrieval(probes, reference) if theirs else None,
-        overlap=_overlap(found, reference) if ours and theirs and run else None,
+        overlap=_overlap(found, reference) if ours and theirs and found else None,
     )
 
 

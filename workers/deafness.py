@@ -1,7 +1,7 @@
 """A worker that hears no wake-up although some lie in its queue ends itself, and its supervisor starts it again.
 
-Seen once in five runs: a broker that was frozen for twenty seconds leaves the parent of a prefork pool connected and
-deaf. Its child is idle, so nothing in it is overdue, and it goes on answering pings.
+Seen once in five runs: after a broker that was frozen for twenty seconds the gpu worker was alive and heard nothing for
+three minutes. The other watchdog looks at tasks, and a worker that hears nothing has none.
 """
 
 from __future__ import annotations

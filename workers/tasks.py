@@ -14,7 +14,6 @@ from pipeline.swapping import run_check, try_swap
 from pipeline.sweep import heal as heal_stage
 from pipeline.sweep import long_jobs as long_jobs_stage
 from pipeline.sweep import sweep as sweep_stage
-from pipeline.wiring import Parts
 from workers import enqueue
 from workers.base import PipelineTask, breaker, parts, ready, time_budget
 from workers.queues import Queue
@@ -116,28 +115,26 @@ def trim() -> None:
     parts().housekeeping.trim()
 
 
+# Without an endpoint describing is computing, in the process that cuts uploads: one at a time, so that a thread is
+# left for those. Whoever comes meanwhile may go: the one who describes rings again when work is left.
+_describing = threading.Lock()
+
+
 @shared_task(base=PipelineTask, name="wellhead.describe")
 def describe() -> None:
     """Writes what waiting documents cover; due domains come first, so that a backlog cannot keep them waiting."""
     p = parts()
-    if p.settings.llm_base_url:
-        _describe(p)
-    elif _describing.acquire(blocking=False):
-        try:
-            _describe(p)
-        finally:
-            _describing.release()
-
-
-# Without an endpoint describing is computing, in the process that cuts uploads: one at a time, so that a thread is
-# left for those. Whoever comes meanwhile may go, since the one who describes goes on until nothing waits.
-_describing = threading.Lock()
-
-
-def _describe(p: Parts) -> None:
+    alone = not p.settings.llm_base_url
+    if alone and not _describing.acquire(blocking=False):
+        return
     more_time = time_budget(min(p.settings.drain_seconds, 10))
-    p.llm.refresher(breaker("llm")).run(more_time)
-    if p.llm.describer(breaker("llm")).run(more_time) and p.sweeping.pending()[Queue.LLM]:
+    try:
+        p.llm.refresher(breaker("llm")).run(more_time)
+        written = p.llm.describer(breaker("llm")).run(more_time)
+    finally:
+        if alone:
+            _describing.release()
+    if written and p.sweeping.pending()[Queue.LLM]:
         enqueue.describe(p.settings.broker_url)
 
 

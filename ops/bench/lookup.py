@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -27,6 +26,8 @@ from ops import processes
 from ops.bench.ingest import uploads
 from ops.bench.stage import stage
 from ops.stack import Stack
+from ops.supervisor import stop_all, wait_ready
+from ops.up import is_ready
 from pipeline.breaker import Breaker
 from pipeline.documents import Lane, Upload
 from pipeline.generations import in_order
@@ -53,22 +54,14 @@ def ingest(parts: Parts, documents: int) -> list[str]:
 @contextmanager
 def serving(stack: Stack, parts: Parts) -> Iterator[str]:
     """The API's address, once it is ready."""
-    command = processes.api(parts.settings)
-    log = (parts.settings.data_dir / "api.log").open("wb")
-    process = subprocess.Popen(command.argv, env={**stack.environment(), **command.env}, stdout=log, stderr=log)
+    api = stack.child(processes.api(parts.settings))
     url = f"http://127.0.0.1:{parts.settings.api_port}"
+    api.start()
     try:
-        for _ in range(600):
-            try:
-                if httpx.get(f"{url}/readyz").status_code == 200:
-                    break
-            except httpx.HTTPError:
-                pass
-            time.sleep(0.1)
+        wait_ready(api, lambda: is_ready(f"{url}/readyz"))
         yield url
     finally:
-        process.terminate()
-        process.wait()
+        stop_all([api])
 
 
 def ask(client: httpx.Client, question: str, session: str) -> None:
