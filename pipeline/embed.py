@@ -161,19 +161,23 @@ class Drain:
         """Until nothing is pending, the time is up or suspects wait; holds nothing when it returns."""
         written = 0
         writing: Future[int] | None = None
-        coming: Future[Load | None] = ahead.submit(self._next, mine)
+        coming: Future[Load | None] = ahead.submit(self._next, mine, Lane.LIVE)
         while (load := coming.result()) is not None:
-            coming = ahead.submit(self._next, mine) if more_time() else ahead.submit(lambda: None)
-            backfill = load.group.passages[0].lane is Lane.BACKFILL
+            lane = load.group.passages[0].lane
+            coming = ahead.submit(self._next, mine, lane) if more_time() else ahead.submit(lambda: None)
             for batch in pack([len(i) for i in load.ids], self._limits.batch_tokens):
-                written += self._serve_live(mine) if backfill else 0
+                written += self._serve_live(mine) if lane is Lane.BACKFILL else 0
                 self._encode(load, batch)
-            # The store may stall for seconds; the encoder is free meanwhile. Live groups in hand take their turn.
-            while backfill and writing and wait([writing], LOOK_SECONDS).not_done:
-                written += self._serve_live(mine)
-            written += writing.result() if writing else 0
+            written += self._written(mine, writing)
             writing = writer.submit(self._store_load, load)
-        return written + (writing.result() if writing else 0)
+        return written + self._written(mine, writing) + self._serve_live(mine)
+
+    def _written(self, mine: list[tuple[Generation, Embedder]], writing: Future[int] | None) -> int:
+        """Waits for a write. The store may stall for seconds: the encoder is free meanwhile for whoever waits."""
+        served = 0
+        while writing and wait([writing], LOOK_SECONDS).not_done:
+            served += self._serve_live(mine)
+        return served + (writing.result() if writing else 0)
 
     def _serve_live(self, mine: list[tuple[Generation, Embedder]]) -> int:
         """Somebody waits: their passages go before the next backfill batch, which then has its turn."""
@@ -192,12 +196,15 @@ class Drain:
             self._encode(load, batch)
         return self._store_load(load)
 
-    def _next(self, mine: list[tuple[Generation, Embedder]]) -> Load | None:
+    def _next(self, mine: list[tuple[Generation, Embedder]], in_hand: Lane) -> Load | None:
+        """Claimed ahead of its turn, so behind a backfill only backfill: live work goes before its next batch."""
         self._turn += 1
         if self._turn % 4 == 2 and self._passages.suspects_waiting([g.id for g, _ in mine]):
             return None
         # One claim in eight starts with the backfill lane: live work never starves it.
-        order = (Lane.BACKFILL, Lane.LIVE) if self._turn % 8 == 0 else (Lane.LIVE, Lane.BACKFILL)
+        order: Sequence[Lane] = (Lane.BACKFILL, Lane.LIVE) if self._turn % 8 == 0 else (Lane.LIVE, Lane.BACKFILL)
+        if in_hand is Lane.BACKFILL:
+            order = (Lane.BACKFILL,)
         return self._claim(mine, order)
 
     def _claim(self, mine: list[tuple[Generation, Embedder]], lanes: Iterable[Lane]) -> Load | None:

@@ -276,24 +276,41 @@ def test_live_work_goes_before_the_next_backfill_batch(bench):
     assert order.index("live") == 2, order[:5]
 
 
-def test_live_work_does_not_wait_for_a_backfill_write_that_stalls(bench):
+@pytest.mark.parametrize("claimed_ahead", [False, True])
+def test_live_work_does_not_wait_for_a_backfill_write_that_stalls(bench, claimed_ahead):
     for i in range(40):
         bench.ledgers.put(f"b{i}", paragraphs(2, i), lane=Lane.BACKFILL)
     bench.prepare()
-    upsert, stalled, seen = bench.store.upsert, threading.Event(), []
+    upsert, claim, seen = bench.store.upsert, bench.ledgers.passages.claim_passages, []
+    prepared, third_claimed, ahead = threading.Event(), threading.Event(), []
 
     def stall(spec, rows):
-        if threading.current_thread() is not threading.main_thread() and not stalled.is_set():
-            stalled.set()
+        if threading.current_thread() is not threading.main_thread() and not seen:
+            seen.append(None)
+            assert claimed_ahead or third_claimed.wait(20)
             bench.ledgers.put("now", "URGENT text")
             bench.prepare()
+            prepared.set()
             deadline = time.monotonic() + 20
             while bench.state("now") is not State.SEARCHABLE and time.monotonic() < deadline:
                 time.sleep(0.05)
-            seen.append(bench.state("now"))
+            seen[0] = bench.state("now")
         upsert(spec, rows)
 
+    def claim_in_turn(*args):
+        """The group after the one that is encoded meanwhile is claimed before the upload, or after it."""
+        if threading.current_thread() is threading.main_thread():
+            assert len(ahead) < 2 or third_claimed.wait(20)
+            return claim(*args)
+        assert len(ahead) != 2 or not claimed_ahead or prepared.wait(20)
+        group = claim(*args)
+        ahead.extend([group] if group else [])
+        if len(ahead) == 3:
+            third_claimed.set()
+        return group
+
     bench.store.upsert = stall
+    bench.ledgers.passages.claim_passages = claim_in_turn
     bench.drain()
     assert seen == [State.SEARCHABLE]
 
