@@ -161,7 +161,8 @@ class Drain:
         """Until nothing is pending, the time is up or suspects wait; holds nothing when it returns."""
         written = 0
         writing: Future[int] | None = None
-        coming: Future[Load | None] = ahead.submit(self._next, mine, Lane.LIVE)
+        lane = Lane.LIVE
+        coming: Future[Load | None] = ahead.submit(self._next, mine, lane)
         while (load := coming.result()) is not None:
             lane = load.group.passages[0].lane
             coming = ahead.submit(self._next, mine, lane) if more_time() else ahead.submit(lambda: None)
@@ -170,7 +171,8 @@ class Drain:
                 self._encode(load, batch)
             written += self._written(mine, writing)
             writing = writer.submit(self._store_load, load)
-        return written + self._written(mine, writing) + self._serve_live(mine)
+        written += self._written(mine, writing)
+        return written + (self._serve_live(mine) if lane is Lane.BACKFILL else 0)
 
     def _written(self, mine: list[tuple[Generation, Embedder]], writing: Future[int] | None) -> int:
         """Waits for a write. The store may stall for seconds: the encoder is free meanwhile for whoever waits."""
