@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 PYTEST_ARGS ?=
+# On all cores, and without the packages' own tests: pip compiles everything on one. Some files are templates.
+COMPILE = -@$(BIN)/python -m compileall -qq -j 0 -x '/(tests?|testing)/' $(VENV)/lib api ops pipeline workers migrations
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run demo test test-setup lint bench faults mutations test-llm clean
@@ -11,13 +13,17 @@ help: ## Show these targets
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
+	@# Twice as fast as the one that comes with Python 3.11; without it all works, slower.
+	-@$(BIN)/python -m pip install --quiet --upgrade pip
 
 $(VENV)/.installed-local: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -e ".[local]"
+	$(BIN)/python -m pip install --quiet --no-compile -e ".[local]"
+	$(COMPILE)
 	@touch $@
 
 $(VENV)/.installed-test: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet -e ".[local,test,gpu]"
+	$(BIN)/python -m pip install --quiet --no-compile -e ".[local,test,gpu]"
+	$(COMPILE)
 	@touch $@ $(VENV)/.installed-local
 
 setup: $(VENV)/.installed-local ## Create the virtual environment with what running needs
@@ -54,7 +60,7 @@ mutations: test-setup ## Break one promise at a time and see that its test fails
 	@$(BIN)/python -m pytest tests/mutations -m mutations $(PYTEST_ARGS)
 
 test-llm: test-setup ## The tests that talk to a real LLM server, which comes from PyPI
-	@$(BIN)/python -m pip install --quiet -e ".[llm]"
+	@$(BIN)/python -m pip install --quiet --no-compile -e ".[llm]"
 	@$(BIN)/python -m pytest -m llm $(PYTEST_ARGS)
 
 clean: ## Remove caches and the virtual environment; never data

@@ -18,7 +18,7 @@ from typing import Any
 from ops import processes
 from ops.services import LOOPBACK, free_ports
 from ops.stack import Stack, forget, migrate, publish
-from ops.supervisor import Child, StackError, Supervisor, stop_all, wait_ready
+from ops.supervisor import Child, Command, StackError, Supervisor, stop_all, wait_ready
 from pipeline.errors import PipelineError
 from pipeline.settings import Settings
 
@@ -58,13 +58,19 @@ def _run(stack: Stack, app: list[Child], say: Say, on_ready: OnReady | None) -> 
     settings = stack.settings
     migrate(stack.url("database_url"))
     _ensure_model(settings, stack.data_dir / "models")
-    commands = [processes.api(settings), processes.flower(settings), *processes.workers(settings)]
-    for command in commands:
-        child = stack.child(command)
-        app.append(child)
-        child.start()
+
+    def start(command: Command) -> None:
+        app.append(stack.child(command))
+        app[-1].start()
+
+    *workers, beat = processes.workers(settings)
+    for command in (processes.api(settings), *workers):
+        start(command)
     api = f"http://{_reachable(settings.api_host)}:{settings.api_port}"
     wait_ready(app[0], lambda: is_ready(f"{api}/readyz"), seconds=90.0)
+    # Whoever only watches comes last: what answers and embeds has the cores first.
+    for command in (beat, processes.flower(settings)):
+        start(command)
     info = publish(stack, api=api, flower=f"http://{LOOPBACK}:{settings.flower_port}")
     supervisor = Supervisor([*stack.children.values(), *app], say=say)
     return _watch(supervisor, _Work(on_ready, info))
