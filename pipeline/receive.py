@@ -15,6 +15,9 @@ class Documents(Protocol):
     def receive(
         self, tenant: str, upload: Upload, hashes: Hashes, lane: Lane, expected_version: int | None = None
     ) -> Received: ...
+    def receive_new(
+        self, tenant: str, uploads: Sequence[Upload], hashes: Mapping[str, Hashes], lane: Lane
+    ) -> dict[str, Received]: ...
     def unchanged(self, tenant: str, hashes: Mapping[str, Hashes]) -> dict[str, int]: ...
     def delete(self, tenant: str, key: str, expected_version: int | None = None) -> int: ...
     def view(self, tenant: str, key: str) -> DocumentView: ...
@@ -35,22 +38,17 @@ def receive(
 
 
 def receive_many(documents: Documents, tenant: str, uploads: Sequence[Upload], lane: Lane) -> Iterable[Received]:
-    """Stores a batch in order; what did not change costs one query for all of it.
+    """Stores a batch in order; what did not change costs one query for all of it, what is new one transaction.
 
     A key that occurs twice in one batch is stored twice, in order: the last one wins.
     """
     hashes = {u.key: hashes_of(u) for u in uploads}
-    repeated = len(hashes) != len(uploads)
-    same = {} if repeated else documents.unchanged(tenant, hashes)
+    done: dict[str, Received] = {}
+    if len(hashes) == len(uploads):
+        done = {
+            key: Received(document=0, key=key, version=version, changed=False, state=State.SEARCHABLE, lane=lane)
+            for key, version in documents.unchanged(tenant, hashes).items()
+        }
+        done |= documents.receive_new(tenant, [u for u in uploads if u.key not in done], hashes, lane)
     for upload in uploads:
-        if upload.key in same:
-            yield Received(
-                document=0,
-                key=upload.key,
-                version=same[upload.key],
-                changed=False,
-                state=State.SEARCHABLE,
-                lane=lane,
-            )
-        else:
-            yield receive(documents, tenant, upload, lane)
+        yield done.get(upload.key) or receive(documents, tenant, upload, lane)

@@ -22,12 +22,13 @@ import sqlalchemy as sa
 
 from pipeline.breaker import Breaker
 from pipeline.documents import Lane, Upload
-from pipeline.receive import receive
+from pipeline.receive import receive_many
 from pipeline.settings import Settings
 from pipeline.wiring import Parts, build
 
 DOMAINS = 10
 THREADS = 16
+BATCH = 100
 # Received documents have no generation here: what prepare does for the LLM queue is this statement.
 PREPARED = """
 WITH done AS (DELETE FROM prepare_job RETURNING document, tenant, lane)
@@ -41,14 +42,16 @@ ON CONFLICT (document) DO UPDATE SET version = excluded.version, state = 'pendin
 def uploads(parts: Parts, count: int, seconds: float) -> None:
     """``count`` uploads spread over ``seconds``."""
     began = time.monotonic()
-    for i in range(count):
-        body = f"# Case {i}\n\nWhat to do when part {i} of the system fails in way {i * 7}.\n"
-        upload = Upload(key=f"d{i % DOMAINS}/{i}", body=body, title=f"Case {i}", domain=f"domain{i % DOMAINS}")
-        receive(parts.documents, "default", upload, Lane.BACKFILL)
-        if i % 50 == 49:
-            _sql(parts, PREPARED)
-            time.sleep(max(0.0, began + seconds * i / count - time.monotonic()))
-    _sql(parts, PREPARED)
+    for start in range(0, count, BATCH):
+        batch = [_upload(i) for i in range(start, min(start + BATCH, count))]
+        list(receive_many(parts.documents, "default", batch, Lane.BACKFILL))
+        _sql(parts, PREPARED)
+        time.sleep(max(0.0, began + seconds * start / count - time.monotonic()))
+
+
+def _upload(i: int) -> Upload:
+    body = f"# Case {i}\n\nWhat to do when part {i} of the system fails in way {i * 7}.\n"
+    return Upload(key=f"d{i % DOMAINS}/{i}", body=body, title=f"Case {i}", domain=f"domain{i % DOMAINS}")
 
 
 def work(parts: Parts, stop: threading.Event) -> None:

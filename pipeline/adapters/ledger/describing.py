@@ -6,9 +6,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from pipeline.adapters.ledger.changes import change_domains
 from pipeline.adapters.ledger.claims import Claims, holds_job, take
 from pipeline.adapters.ledger.connection import count_event, one, rows, run
-from pipeline.adapters.ledger.documents import change_domains, version_text
+from pipeline.adapters.ledger.documents import version_text
 from pipeline.describe import ClaimedDescription, Written
 from pipeline.documents import Kind, Lane
 
@@ -138,7 +139,7 @@ def _write(connection: Connection, claimed: ClaimedDescription, written: Written
     # The same words again change no domain: nothing is summarised for them.
     if before is not None and before != after:
         # The map follows within a tick of the sweep; a bump per document would rebuild it for every one of a backfill.
-        change_domains(connection, claimed.tenant, {before["domain"]}, claimed.document)
+        change_domains(connection, claimed.tenant, [(before["domain"], claimed.document)])
 
 
 def _drop_empty_claim(connection: Connection, token: int) -> None:

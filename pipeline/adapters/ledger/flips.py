@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
+from pipeline.adapters.ledger.changes import queue_prepare
 from pipeline.adapters.ledger.connection import bump, count_event, one, run
-from pipeline.adapters.ledger.documents import queue_prepare
 from pipeline.documents import Lane
 
 # Upper bounds in seconds of the upload-to-searchable histogram.

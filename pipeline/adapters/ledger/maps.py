@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from pipeline.adapters.ledger.changes import change_domains
 from pipeline.adapters.ledger.connection import Ledger, rows, run, scalar
-from pipeline.adapters.ledger.documents import change_domains
 from pipeline.adapters.ledger.domains import ALIVE
 from pipeline.knowledge_map import MapDocument, MapDomain
 
@@ -113,7 +113,7 @@ class MapLedger(Ledger):
                 tenant=tenant,
                 names=names,
             )
-            change_domains(connection, tenant, set(names), None)
+            change_domains(connection, tenant, [(name, None) for name in names])
             return names
 
 

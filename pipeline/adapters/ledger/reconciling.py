@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from pipeline.adapters.ledger.changes import queue_prepare
 from pipeline.adapters.ledger.connection import Ledger, count_event, rows, run
-from pipeline.adapters.ledger.documents import queue_prepare
 from pipeline.documents import Lane
 from pipeline.work import Complete
 

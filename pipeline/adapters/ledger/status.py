@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.adapters.ledger.connection import Ledger, one, rows, scalar
-from pipeline.adapters.ledger.documents import FROM_SQL, STATE_SQL
+from pipeline.adapters.ledger.document_state import FROM_SQL, STATE_SQL
 from pipeline.adapters.ledger.flips import SEARCHABLE_BUCKETS
 from pipeline.documents import Lane, State
 

@@ -1,0 +1,87 @@
+"""A batch of new documents is one transaction and leaves what single uploads leave."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+from pipeline.documents import Block, Event, Lane, Upload
+from pipeline.receive import receive, receive_many
+
+MEANINGLESS = (
+    "'id', 'document', 'tenant', 'at', 'created_at', 'updated_at', 'not_before', 'dirty_since', 'last_change_at'"
+)
+TABLES = ("document", "document_version", "prepare_job", "domain_change", "knowledge_domain", "change_counter")
+
+
+def uploads() -> list[Upload]:
+    event = Event(at=datetime(2026, 1, 2, tzinfo=UTC), source="chat", blocks=(Block(type="text", text="hello"),))
+    return [
+        Upload(key="b", title="B", body="text of b", domain="two", keywords=("k",), covers=("given",), revision=3),
+        Upload(key="a", body="text of a", domain="one", when_to_retrieve="when asked", metadata={"x": 1}),
+        Upload(key="c", events=(event,), domain="one", summary="s", source="import"),
+    ]
+
+
+def left_by(ledgers, tenant: str) -> dict[str, list]:
+    """Every row of the tenant without ids and times."""
+    owned = "t.tenant = :tenant"
+    of_document = "t.document IN (SELECT id FROM document WHERE tenant = :tenant)"
+    return {
+        table: [
+            r["row"]
+            for r in ledgers.rows(
+                f"SELECT to_jsonb(t) - ARRAY[{MEANINGLESS}] AS row FROM {table} t"
+                f" WHERE {of_document if table == 'document_version' else owned} ORDER BY 1",
+                tenant=tenant,
+            )
+        ]
+        for table in TABLES
+    }
+
+
+def test_a_batch_of_new_documents_leaves_what_single_uploads_leave(ledgers):
+    ledgers.generation()
+    for upload in uploads():
+        receive(ledgers.documents, "single", upload, Lane.LIVE)
+    received = list(receive_many(ledgers.documents, "batch", uploads(), Lane.LIVE))
+    assert [(r.key, r.version, r.changed) for r in received] == [("b", 1, True), ("a", 1, True), ("c", 1, True)]
+    single, batch = left_by(ledgers, "single"), left_by(ledgers, "batch")
+    # A cache counts whether it changed, not how often.
+    assert (single.pop("change_counter"), batch.pop("change_counter")) == (
+        [{"name": "l0", "value": 3}],
+        [{"name": "l0", "value": 1}],
+    )
+    assert batch == single
+    assert all(batch.values())
+
+
+def test_new_changed_and_unchanged_documents_go_together_in_one_batch(ledgers):
+    ledgers.generation()
+    for key in ("same", "edited", "gone"):
+        ledgers.put(key, f"{key} first")
+    ledgers.documents.delete("default", "gone")
+    batch = [
+        Upload(key="edited", body="edited second"),
+        Upload(key="new", body="new first"),
+        Upload(key="same", body="same first"),
+        Upload(key="gone", body="gone first"),
+    ]
+    received = list(receive_many(ledgers.documents, "default", batch, Lane.LIVE))
+    assert [(r.key, r.version, r.changed) for r in received] == [
+        ("edited", 2, True),
+        ("new", 1, True),
+        ("same", 1, False),
+        ("gone", 3, True),
+    ]
+
+
+def test_two_batches_with_the_same_new_documents_wait_for_each_other_and_store_each_once(ledgers):
+    ledgers.generation()
+    forth = [Upload(key=f"{i:03}", body=f"text {i}", domain=f"d{i % 3}") for i in range(200)]
+    with ThreadPoolExecutor(4) as pool:
+        batches = [forth, forth[::-1], forth[50:], forth[::-2]]
+        answers = list(pool.map(lambda b: list(receive_many(ledgers.documents, "default", b, Lane.LIVE)), batches))
+    assert {r.version for answer in answers for r in answer} == {1}
+    assert sum(r.changed for answer in answers for r in answer) == 200
+    assert ledgers.rows("SELECT count(*) AS n FROM document_version")[0]["n"] == 200
