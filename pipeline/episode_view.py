@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pipeline.content import whole_characters
@@ -34,7 +35,7 @@ class EpisodeView:
 
     def stretch(self, start: int, end: int) -> str:
         """Characters ``start`` … ``end`` of the body text."""
-        return "\n\n".join(t for t in self.texts if t)[start:end]
+        return self._body[start:end]
 
     def events_between(self, start: int, end: int) -> tuple[int, ...]:
         """The indices of the events that lie within these characters of the body text."""
@@ -51,8 +52,17 @@ class EpisodeView:
         """The indices of the events whose text holds one of these normalised strings."""
         wanted = tuple(strings)
         # Most texts need no normalising to be found in, and a long episode has thousands.
-        plain = tuple(i for i, text in enumerate(self.texts) if any(s in text.casefold() for s in wanted))
+        plain = tuple(i for i, text in enumerate(self._folded) if any(s in text for s in wanted))
         return plain or tuple(i for i, text in enumerate(self.texts) if any(s in normalise(text) for s in wanted))
+
+    # Made once: a view is kept as long as its version is, and a long episode is asked again and again.
+    @cached_property
+    def _body(self) -> str:
+        return "\n\n".join(t for t in self.texts if t)
+
+    @cached_property
+    def _folded(self) -> tuple[str, ...]:
+        return tuple(text.casefold() for text in self.texts)
 
 
 def view_of(events: RawEvents, fallback_source: str = "", lines: int = 3) -> EpisodeView:
