@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from pipeline.answers import Invocation
+from pipeline.answers import Invocation, LookupAnswer, LookupRequest
 from pipeline.content import Excerpt
 from pipeline.documents import VersionText
 from pipeline.errors import InfrastructureDown
@@ -226,3 +226,8 @@ class World:
             for p, v in zip(passages, dense, strict=True)
         ]
         self.vectors.upsert(self.ledger.generations[-1].spec, rows)
+
+
+def ask(world: World, query: str, **rest) -> LookupAnswer:
+    """The default tenant's answer."""
+    return world.lookups.lookup(LookupRequest(query=query, **rest))

@@ -6,53 +6,18 @@ import dataclasses
 import json
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
 from pipeline.answers import LookupRequest
-from pipeline.errors import CollectionGone, InvalidInput, Unavailable
-from pipeline.handout import Ask, Grant, Handout, Refusal
+from pipeline.errors import InvalidInput
 from pipeline.lexicon import PAGE, Lexicon
 from pipeline.lookup import LookupLimits
 from pipeline.query_vectors import QueryVectors
 from pipeline.relevance import Level, Thresholds
 from tests.fakes import HashEmbedder
-from tests.fakes_lookup import Stored, World
-
-FILLER = [
-    "kafka consumer lag",
-    "canary release steps",
-    "certificate renewal",
-    "disk full on nodes",
-    "payout delay",
-    "chargebacks",
-]
-
-
-@pytest.fixture
-def world() -> World:
-    made = World(limits=LookupLimits(identity=True))
-    for i, topic in enumerate(FILLER):
-        made.put(f"filler/{i}", f"About {topic}. " * 6, title=topic.title(), domain="other")
-    made.put(
-        "pay/refunds",
-        "Refund failed with code PAY-4031: the original charge is older than ninety days.\n\nUse a manual payout.",
-        title="Refunds that fail",
-        domain="payments",
-        keywords=["PAY-4031"],
-    )
-    made.put(
-        "infra/pool",
-        "# 连接池\n\n数据库连接池怎么配置：最大连接数设为核数的两倍。\n\n## 耗尽\n\n连接池耗尽时先看慢查询。",
-        title="数据库连接池",
-        domain="infrastructure",
-    )
-    return made
-
-
-def ask(world: World, query: str, **rest):
-    return world.lookups.lookup(LookupRequest(query=query, **rest))
+from tests.fakes_lookup import Stored, World, ask
+from tests.unit.conftest import FILLER
 
 
 def test_exact_keyword_is_precise_and_cited(world):
@@ -229,98 +194,6 @@ def test_statements_of_one_lookup(world):
     assert world.ledger.calls == ["liveness", "excerpts"]
 
 
-# Parts that are down.
-
-
-def test_encoder_down_leaves_names_and_words(world):
-    world.embedder = None
-    exact = ask(world, "PAY-4031")
-    assert (exact.relevance_level, exact.degraded) == (Level.PRECISE, ("encoder",))
-    words = ask(world, "refund failed original charge older ninety days")
-    assert (words.primary.key, words.relevance_level) == ("pay/refunds", Level.REFERENCE)
-    assert "semantic encoding unavailable" in words.message
-
-
-def test_milvus_down_leaves_names(world):
-    world.vectors.down = True
-    exact = ask(world, "PAY-4031")
-    assert (exact.primary.key, exact.relevance_level, exact.degraded) == ("pay/refunds", Level.PRECISE, ("vectors",))
-    other = ask(world, "how do I water a bonsai")
-    assert other.found is False
-    assert "does not mean that it is not there" in other.completeness_hint
-
-
-def test_milvus_that_is_down_is_left_alone_for_a_moment(world):
-    world.vectors.down = True
-    ask(world, "PAY-4031")
-    world.vectors.calls.clear()
-    assert ask(world, "PAY-4031").degraded == ("vectors",)
-    assert world.vectors.calls == []
-
-
-def test_named_in_part_is_reference_while_degraded(world):
-    world.vectors.down = True
-    assert ask(world, "PAY-4031 with a refund of last year").relevance_level is Level.REFERENCE
-
-
-def test_no_lexical_leg_is_said_and_caps_the_level(world):
-    world.vectors._lexical = False
-    answer = ask(world, "refund failed original charge older than ninety days manual payout")
-    assert (answer.relevance_level, answer.degraded) == (Level.REFERENCE, ("lexical",))
-
-
-def test_collection_being_rebuilt_is_said(world):
-    world.ledger.generations[-1] = replace(world.ledger.generations[-1], emptied_at=datetime.now(UTC))
-    assert ask(world, "refund failed").degraded == ("rebuilding",)
-
-
-def test_postgresql_down_is_unavailable(world):
-    ask(world, "warm up")
-    world.ledger.down = True
-    with pytest.raises(Unavailable) as raised:
-        ask(world, "PAY-4031")
-    assert (raised.value.status, raised.value.part) == (503, "postgresql")
-
-
-def test_no_generation_is_unavailable():
-    world = World()
-    world.ledger.generations.clear()
-    with pytest.raises(Unavailable, match="no generation serves yet"):
-        ask(world, "x")
-
-
-def test_swap_in_mid_request_restarts_once_with_the_new_generation(world):
-    ask(world, "warm up")
-    old = world.ledger.generations[-1]
-    new = world.generate()
-    for number, stored in list(world.ledger.documents.items()):
-        world._embed(number, stored.live)
-    world.vectors.drop(old.collection)
-    answer = ask(world, "refund failed original charge older than ninety days manual payout")
-    assert (answer.primary.key, answer.degraded) == ("pay/refunds", None)
-    assert world.invocations[-1].generation == new.id
-
-
-def test_collection_lost_for_good_leaves_names(world):
-    ask(world, "warm up")
-    world.vectors.wipe()
-    answer = ask(world, "PAY-4031")
-    assert (answer.relevance_level, answer.degraded) == (Level.PRECISE, ("vectors",))
-    with pytest.raises(CollectionGone):
-        world.vectors.count("c1")
-
-
-def test_vector_of_the_serving_space_only(world):
-    other = HashEmbedder(dimension=512, weights="other")
-    world.embedder = other
-    world.generate(space=other.space)
-    for number, stored in list(world.ledger.documents.items()):
-        world._embed(number, stored.live)
-    ask(world, "PAY-4031")
-    assert world.invocations[-1].generation == 2
-    assert world.invocations[-1].retrieval_details["degraded"] == []
-
-
 # The question itself.
 
 
@@ -374,97 +247,6 @@ def test_shared_cache_saves_the_encoder():
     QueryVectors(lambda _: first, Cache()).vector(first.space, "q")
     QueryVectors(lambda _: second, Cache()).vector(second.space, "q")
     assert (len(first.batches), len(second.batches)) == (1, 0)
-
-
-# The hook of action memory.
-
-
-class Remembering:
-    """Hands every document out once, whoever asks."""
-
-    def __init__(self) -> None:
-        self.asked: list[Ask] = []
-        self.seen: set[int] = set()
-
-    def hand_out(self, ask: Ask) -> Handout:
-        self.asked.append(ask)
-        granted = [o.document for o in ask.ranked if o.document not in self.seen or o.key in ask.refetch][: ask.limit]
-        if ask.ranked and ask.ranked[0].document not in granted:
-            granted = []  # no dripping through leftovers
-        refused = [Refusal(document=o.document, reason="doc_retrieved") for o in ask.ranked if o.document in self.seen]
-        self.seen |= set(granted)
-        return Handout(
-            granted=tuple(Grant(document=d) for d in granted),
-            refused=tuple(r for r in refused if r.document not in granted),
-            domains=("payments",),
-        )
-
-
-@pytest.fixture
-def remembering(world) -> tuple[World, Remembering]:
-    memory = Remembering()
-    world._memory = memory
-    world.lookups = world.lookup_of("default")
-    return world, memory
-
-
-def test_what_was_handed_out_comes_back_as_deduped_without_its_text(remembering):
-    world, _ = remembering
-    ask(world, "PAY-4031", session_id="s")
-    answer = ask(world, "PAY-4031", session_id="s")
-    assert (answer.found, answer.relevance_level, answer.primary, answer.supplement) == (
-        True, Level.DEDUPED, None, (),
-    )  # fmt: skip
-    assert [(d.key, d.domain, d.reason) for d in answer.deduped] == [("pay/refunds", "payments", "doc_retrieved")]
-    assert answer.retrieved_domains_this_session == ("payments",)
-    assert world.invocations[-1].dedup_reason == "doc_retrieved"
-    assert "ninety days" not in json.dumps(dataclasses.asdict(answer), default=str)
-
-
-def test_exactly_what_memory_granted_is_shown(remembering):
-    world, memory = remembering
-    world.put("pay/other", "Also about it.", title="Other", domain="payments", keywords=["PAY-4031"])
-    ask(world, "PAY-4031", session_id="s")
-    best, other = (o.document for o in memory.asked[-1].ranked[:2])
-    memory.seen = {best}
-    answer = ask(world, "PAY-4031", session_id="s")
-    assert (answer.relevance_level, answer.primary, answer.supplement) == (Level.DEDUPED, None, ())
-    assert other not in memory.seen
-    memory.seen = {other}
-    answer = ask(world, "PAY-4031", session_id="s")
-    assert (answer.primary.key, answer.supplement) == (_key(world, best), ())
-    assert [d.key for d in answer.deduped] == [_key(world, other)]
-
-
-def _key(world, number: int) -> str:
-    return world.ledger.documents[number].key
-
-
-def test_memory_gets_the_ranked_answers_and_the_question(remembering):
-    world, memory = remembering
-    ask(world, "PAY-4031", session_id="s", request_id="r", missing_aspect="deadline")
-    asked = memory.asked[-1]
-    assert (asked.tenant, asked.session_id, asked.request_id, asked.missing_aspect) == ("default", "s", "r", "deadline")
-    assert [(o.key, o.passages) for o in asked.ranked][0] == ("pay/refunds", None)
-    assert (asked.domain, asked.level, asked.incomplete) == ("payments", Level.REFERENCE, False)
-    assert asked.query.space == HashEmbedder(dimension=512).space.name
-
-
-def test_empty_answer_is_asked_too_but_marked_incomplete_when_a_part_is_down(remembering):
-    world, memory = remembering
-    ask(world, "bonsai watering", session_id="s")
-    assert (memory.asked[-1].ranked, memory.asked[-1].incomplete) == ((), False)
-    world.embedder = None
-    ask(world, "bonsai pruning", session_id="s")
-    assert memory.asked[-1].incomplete is True
-
-
-def test_refetched_document_comes_though_the_question_does_not_find_it(remembering):
-    world, _ = remembering
-    ask(world, "PAY-4031", session_id="s")
-    answer = ask(world, "kafka consumer lag", session_id="s", refetch=("pay/refunds",))
-    assert answer.primary.key == "pay/refunds"
-    assert world.invocations[-1].retrieval_details["refetch"] == ["pay/refunds"]
 
 
 def test_thresholds_are_settings():
