@@ -9,6 +9,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.integration.api_server import Server
+from tests.integration.stages_bench import Bench
+from tests.plugins.parts import Ledgers
 
 
 @pytest.fixture
@@ -26,3 +28,9 @@ def server(settings) -> Iterator[Server]:
 @pytest.fixture
 def client(server: Server) -> TestClient:
     return server.client
+
+
+@pytest.fixture
+def bench(ledgers: Ledgers) -> Bench:
+    """The stages in this process."""
+    return Bench(ledgers)

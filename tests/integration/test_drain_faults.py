@@ -12,12 +12,7 @@ from pipeline.embed import Drain
 from pipeline.errors import BadVector, InfrastructureDown
 from pipeline.generations import in_order
 from pipeline.sweep import SweepLimits, heal, sweep
-from tests.integration.test_stages import LIMITS, Bench, paragraphs
-
-
-@pytest.fixture
-def bench(ledgers):
-    return Bench(ledgers)
+from tests.integration.stages_bench import LIMITS, paragraphs
 
 
 def refuse(bench, monkeypatch, error, *, word=None):

@@ -16,7 +16,7 @@ from pipeline.passages import cut_passages
 from pipeline.rules import RULES
 from pipeline.swapping import SwapLimits, roll_back, run_check, try_swap
 from pipeline.sweep import SweepLimits, sweep
-from tests.integration.test_stages import LIMITS, SWAP, Bench, Encoder, fill_all, paragraphs, swap
+from tests.integration.stages_bench import LIMITS, SWAP, Bench, Encoder, fill_all, paragraphs, swap
 
 
 @pytest.fixture

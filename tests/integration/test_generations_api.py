@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes import HashEmbedder
 from tests.integration.api_server import Server, problem
-from tests.integration.test_stages import Bench, fill_all, paragraphs, swap
+from tests.integration.stages_bench import Bench, fill_all, paragraphs, swap
 
 EVENT = {"specversion": "1.0", "id": "e-1", "source": "/ci/deploy", "type": "wellhead.reindex.requested"}
 

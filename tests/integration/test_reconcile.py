@@ -9,12 +9,7 @@ from pipeline.adapters.ledger.reconciling import ReconcileLedger
 from pipeline.documents import State
 from pipeline.errors import NotFound
 from pipeline.reconcile import Difference, reconcile
-from tests.integration.test_stages import Bench, paragraphs
-
-
-@pytest.fixture
-def bench(ledgers):
-    return Bench(ledgers)
+from tests.integration.stages_bench import paragraphs
 
 
 def run(bench):
