@@ -169,15 +169,15 @@ class Drain:
             for batch in pack([len(i) for i in load.ids], self._limits.batch_tokens):
                 written += self._serve_live(mine) if lane is Lane.BACKFILL else 0
                 self._encode(load, batch)
-            written += self._written(mine, writing)
+            written += self._written(mine, writing, lane)
             writing = writer.submit(self._store_load, load)
-        written += self._written(mine, writing)
+        written += self._written(mine, writing, lane)
         return written + (self._serve_live(mine) if lane is Lane.BACKFILL else 0)
 
-    def _written(self, mine: list[tuple[Generation, Embedder]], writing: Future[int] | None) -> int:
-        """Waits for a write. The store may stall for seconds: the encoder is free meanwhile for whoever waits."""
+    def _written(self, mine: list[tuple[Generation, Embedder]], writing: Future[int] | None, in_hand: Lane) -> int:
+        """Waits for a write. A backfill's may stall for seconds: the encoder is free meanwhile for whoever waits."""
         served = 0
-        while writing and wait([writing], LOOK_SECONDS).not_done:
+        while writing and in_hand is Lane.BACKFILL and wait([writing], LOOK_SECONDS).not_done:
             served += self._serve_live(mine)
         return served + (writing.result() if writing else 0)
 
