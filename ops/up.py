@@ -68,7 +68,7 @@ def _run(stack: Stack, app: list[Child], say: Say, on_ready: OnReady | None) -> 
         start(command)
     api = f"http://{_reachable(settings.api_host)}:{settings.api_port}"
     wait_ready(app[0], lambda: is_ready(f"{api}/readyz"), seconds=90.0)
-    # Whoever only watches comes last: what answers and embeds has the cores first.
+    # Who ticks and who only watches come last: what answers and embeds has the cores first.
     for command in (beat, processes.flower(settings)):
         start(command)
     info = publish(stack, api=api, flower=f"http://{LOOPBACK}:{settings.flower_port}")

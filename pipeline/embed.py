@@ -26,7 +26,7 @@ from pipeline.work import ClaimedPassage, Complete, Group, GroupFigures
 
 # While a write is waited for, this often somebody is looked for who waits.
 LOOK_SECONDS = 0.1
-# Live groups between two backfill batches, at most: uploads that never stop must not starve the backfill.
+# Live groups at one look, at most: uploads that never stop must not starve the backfill.
 LIVE_GROUPS = 7
 
 
@@ -142,12 +142,14 @@ class Drain:
     ) -> int:
         written = 0
         while True:
-            written += self._pipeline(mine, more_time, ahead, writer)
+            wrote = self._pipeline(mine, more_time, ahead, writer)
+            written += wrote
             # What a lost worker held is tried with nothing else in hand: if it kills this one, it dies alone.
             suspects = self._claim_suspects(mine)
-            if suspects is None:
+            if suspects is not None:
+                written += self._alone(suspects)
+            elif not wrote or not self._passages.live_waiting([g.id for g, _ in mine]):
                 return written
-            written += self._alone(suspects)
             if not more_time():
                 return written
 
@@ -158,7 +160,7 @@ class Drain:
         ahead: ThreadPoolExecutor,
         writer: ThreadPoolExecutor,
     ) -> int:
-        """Until nothing is pending, the time is up or suspects wait; holds nothing when it returns."""
+        """Until nothing can be claimed ahead, the time is up or suspects wait; holds nothing when it returns."""
         written = 0
         writing: Future[int] | None = None
         lane = Lane.LIVE
@@ -171,8 +173,7 @@ class Drain:
                 self._encode(load, batch)
             written += self._written(mine, writing, lane)
             writing = writer.submit(self._store_load, load)
-        written += self._written(mine, writing, lane)
-        return written + (self._serve_live(mine) if lane is Lane.BACKFILL else 0)
+        return written + self._written(mine, writing, lane)
 
     def _written(self, mine: list[tuple[Generation, Embedder]], writing: Future[int] | None, in_hand: Lane) -> int:
         """Waits for a write. A backfill's may stall for seconds: the encoder is free meanwhile for whoever waits."""

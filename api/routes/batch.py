@@ -19,7 +19,7 @@ from api.routes.documents import received_json
 from api.schemas import BatchSummary
 from pipeline.documents import Lane, Received, Upload
 from pipeline.errors import InvalidInput, PipelineError, Unavailable
-from pipeline.receive import receive, receive_many
+from pipeline.receive import receive_many
 from pipeline.validation import validate
 
 router = APIRouter(prefix="/v1", tags=["documents"])
@@ -80,7 +80,8 @@ def post_batch(
 def _outcomes(shared: Services, tenant: str, body: IO[bytes], lane: Lane) -> Iterator[Outcome]:
     stored = False
     for chunk in _chunks(_lines(shared, body)):
-        results = _stored(shared, tenant, [line for line in chunk if isinstance(line.upload, Upload)], lane)
+        uploads = [line.upload for line in chunk if isinstance(line.upload, Upload)]
+        results = receive_many(shared.parts.documents, tenant, uploads, lane)
         try:
             outcomes = list(_in_order(chunk, results))
         except Unavailable as error:
@@ -97,30 +98,6 @@ def _outcomes(shared: Services, tenant: str, body: IO[bytes], lane: Lane) -> Ite
 def _in_order(chunk: list[Line], results: Iterator[Received | PipelineError]) -> Iterator[Outcome]:
     for line in chunk:
         yield Outcome(line=line, result=next(results) if isinstance(line.upload, Upload) else line.upload)
-
-
-def _stored(shared: Services, tenant: str, lines: list[Line], lane: Lane) -> Iterator[Received | PipelineError]:
-    """One result per line, in order. After a refusal the rest of the chunk goes one by one."""
-    uploads = [line.upload for line in lines if isinstance(line.upload, Upload)]
-    done, documents = 0, shared.parts.documents
-    try:
-        for received in receive_many(documents, tenant, uploads, lane):
-            done += 1
-            yield received
-        return
-    except PipelineError as error:
-        yield _or_raise(error)
-    for upload in uploads[done + 1 :]:
-        try:
-            yield receive(documents, tenant, upload, lane)
-        except PipelineError as error:
-            yield _or_raise(error)
-
-
-def _or_raise(error: PipelineError) -> PipelineError:
-    if isinstance(error, Unavailable):
-        raise error
-    return error
 
 
 def _lines(shared: Services, body: IO[bytes]) -> Iterator[Line]:

@@ -44,6 +44,8 @@ def slow_endpoint() -> Iterator[tuple[str, httpx.Client]]:
     server = subprocess.Popen([sys.executable, "-m", "tests.llm_server", str(port_file)])
     try:
         while not port_file.exists():
+            if server.poll() is not None:
+                raise SystemExit("the scripted endpoint did not start")
             time.sleep(0.05)
         url = f"http://127.0.0.1:{port_file.read_text()}"
         control = httpx.Client(base_url=url, timeout=60)

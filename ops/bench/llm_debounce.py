@@ -46,7 +46,7 @@ def uploads(parts: Parts, count: int, seconds: float) -> None:
         batch = [_upload(i) for i in range(start, min(start + BATCH, count))]
         list(receive_many(parts.documents, "default", batch, Lane.BACKFILL))
         _sql(parts, PREPARED)
-        time.sleep(max(0.0, began + seconds * start / count - time.monotonic()))
+        time.sleep(max(0.0, began + seconds * (start + len(batch)) / count - time.monotonic()))
 
 
 def _upload(i: int) -> Upload:

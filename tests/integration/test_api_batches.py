@@ -30,9 +30,22 @@ def test_a_bad_line_of_a_batch_never_loses_the_others(server: Server) -> None:
     assert [f["line"] for f in found] == [1, 2, 4, 5, 6]
     assert found[0] == {"line": 1, "key": "a", "version": 1, "state": "pending", "lane": "backfill"}
     assert (found[1]["status"], found[2]["status"], found[3]["field"]) == (422, 409, "size")
-    assert found[4]["key"] == "c" and found[4]["version"] == 1
+    assert (found[4]["key"], found[4]["version"], found[4]["state"]) == ("c", 1, "pending")
     assert server.rings.count == 1
     assert [d["key"] for d in server.client.get("/v1/documents").json()["documents"]] == ["a", "c", "old"]
+
+
+def test_what_is_new_behind_a_refused_line_is_new_and_wakes_the_workers(server: Server) -> None:
+    server.client.put("/v1/documents/old", json={"body": "x", "revision": 9})
+    server.rings.count = 0
+    body = lines({"key": "old", "body": "late", "revision": 1}, {"key": "a", "body": "one"})
+    answer = server.client.post("/v1/documents:batch", content=body, headers={**NDJSON, "Accept": "application/json"})
+    assert {k: answer.json()[k] for k in ("changed", "unchanged", "failed")} == {
+        "changed": 1,
+        "unchanged": 0,
+        "failed": 1,
+    }
+    assert server.rings.count == 1
 
 
 def test_a_batch_answers_a_summary_to_who_wants_json(client: TestClient) -> None:

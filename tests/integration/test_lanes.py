@@ -97,3 +97,21 @@ def test_the_backfill_lane_still_gets_one_claim_in_eight(bench):
     bench.drain()
     assert claims.index(Lane.BACKFILL) == 7
     assert bench.state("b") is State.SEARCHABLE
+
+
+def test_a_burst_at_the_end_of_a_backfill_is_embedded_by_the_same_drain(bench):
+    bench.ledgers.put("b", "backfill", lane=Lane.BACKFILL)
+    bench.prepare()
+    original, came = bench.encoder.encode, []
+
+    def encode(batch):
+        if not came:
+            came.extend(f"l{i}" for i in range(60))
+            for key in came:
+                bench.ledgers.put(key, f"live {key}")
+            bench.prepare()
+        return original(batch)
+
+    bench.encoder.encode = encode
+    bench.drain()
+    assert {bench.state(key) for key in ["b", *came]} == {State.SEARCHABLE}

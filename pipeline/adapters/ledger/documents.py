@@ -38,7 +38,7 @@ class DocumentLedger(ReceivingLedger):
                 raise NotFound(f"there is no document {key!r}", key=key)
             if expected_version is not None and expected_version != row["version"]:
                 raise PreconditionFailed(f"the newest version is {row['version']}", version=row["version"])
-            return retire_document(connection, row)
+            return retire_documents(connection, [row])[0]
 
     def view(self, tenant: str, key: str) -> DocumentView:
         """What GET answers. Raises NotFound for a key that was never used."""
@@ -82,8 +82,20 @@ def version_text(row: Mapping[str, Any]) -> VersionText:
     )
 
 
-def retire_document(connection: Connection, row: Mapping[str, Any], *, consumed: bool = False) -> int:
-    """Kills every version of a locked document row: no lookup that starts after the commit finds it."""
+def retire_documents(
+    connection: Connection, found: Sequence[Mapping[str, Any]], *, consumed: bool = False
+) -> list[int]:
+    """Kills every version of locked document rows of one tenant: no lookup that starts after the commit finds them.
+
+    Domains, then the counter, for all of them together: the order in which uploads lock them too.
+    """
+    versions = [_retire(connection, row, consumed) for row in found]
+    change_domains(connection, found[0]["tenant"], [(row["domain"], row["id"]) for row in found])
+    bump(connection, found[0]["tenant"], "l0")
+    return versions
+
+
+def _retire(connection: Connection, row: Mapping[str, Any], consumed: bool) -> int:
     version = int(row["version"]) + 1
     run(
         connection,
@@ -107,8 +119,6 @@ def retire_document(connection: Connection, row: Mapping[str, Any], *, consumed:
     run(connection, "DELETE FROM embedding WHERE document = :id", id=row["id"])
     for table in ("passage", "prepare_job", "describe_job"):
         run(connection, f"DELETE FROM {table} WHERE document = :id", id=row["id"])
-    change_domains(connection, row["tenant"], [(row["domain"], row["id"])])
-    bump(connection, row["tenant"], "l0")
     return version
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from pipeline.adapters.ledger.connection import Ledger, one, rows, run
-from pipeline.adapters.ledger.documents import retire_document
+from pipeline.adapters.ledger.documents import retire_documents
 from pipeline.adapters.ledger.lookups import LookupLedger
 from pipeline.documents import Kind
 from pipeline.errors import Conflict
@@ -133,8 +133,7 @@ class RecallLedger(Ledger):
             moved = [r["key"] for r in held if r["version"] != r["leased_version"]]
             good = bool(held) and not moved and all(r["holds"] for r in held)
             if good:
-                for row in held:
-                    retire_document(connection, row, consumed=True)
+                retire_documents(connection, held, consumed=True)
             _settle(connection, tenant, lease)
         if not good:
             raise _conflict(held, moved)
