@@ -7,34 +7,12 @@ import threading
 import pytest
 
 from pipeline.documents import Lane, State
-from pipeline.errors import Conflict, NotFound, PreconditionFailed
+from pipeline.errors import NotFound
 from tests.plugins.parts import FIGURES
 
 
 def state(ledgers, key):
     return ledgers.documents.view("default", key).state
-
-
-def test_same_text_is_unchanged_and_makes_no_work(ledgers):
-    ledgers.generation()
-    first = ledgers.put("a", "text")
-    assert (first.version, first.changed) == (1, True)
-    again = ledgers.put("a", "text")
-    assert (again.version, again.changed) == (1, False)
-    assert ledgers.rows("SELECT count(*) AS n FROM document_version")[0]["n"] == 1
-
-
-def test_metadata_changes_update_the_row_and_embed_nothing(ledgers):
-    generation = ledgers.generation()
-    ledgers.put("a", "text", domain="x")
-    ledgers.prepare()
-    ledgers.embed(generation)
-    assert not ledgers.put("a", "text", domain="x", keywords=("ERR_1",)).changed
-    assert ledgers.rows("SELECT count(*) AS n FROM prepare_job")[0]["n"] == 0
-    assert not ledgers.put("a", "text", domain="y", keywords=("ERR_1",)).changed
-    view = ledgers.documents.view("default", "a")
-    assert (view.domain, view.keywords, view.version, view.state) == ("y", ["ERR_1"], 1, State.SEARCHABLE)
-    assert {r["domain_id"] for r in ledgers.rows("SELECT DISTINCT domain_id FROM domain_change")} == {"x", "y"}
 
 
 def test_a_version_becomes_searchable_when_its_last_passage_is_done(ledgers):
@@ -243,16 +221,6 @@ def test_delete_during_embedding_leaves_no_vector_and_no_row(ledgers):
     assert ledgers.sweeping.due_trash() == []
 
 
-def test_delete_and_upload_again_goes_on_counting(ledgers):
-    ledgers.generation()
-    ledgers.put("a", "one")
-    ledgers.documents.delete("default", "a")
-    with pytest.raises(NotFound):
-        ledgers.documents.delete("default", "a")
-    again = ledgers.put("a", "one")
-    assert (again.version, again.changed) == (3, True)
-
-
 def test_prepare_that_lost_its_claim_or_its_version_writes_nothing(ledgers):
     ledgers.generation()
     ledgers.put("a", "one")
@@ -313,21 +281,6 @@ def test_claims_are_fair_between_tenants_and_skip_what_is_locked(ledgers):
     assert not {p.id for p in group.passages} & {p.id for p in other.passages}
 
 
-def test_preconditions_and_revisions_keep_a_late_retry_from_restoring_an_old_text(ledgers):
-    ledgers.generation()
-    ledgers.put("a", "two", revision=2)
-    with pytest.raises(Conflict, match="revision 1"):
-        ledgers.put("a", "one", revision=1)
-    assert not ledgers.put("a", "two", revision=2).changed
-    from pipeline.documents import Upload
-    from pipeline.receive import receive
-
-    with pytest.raises(PreconditionFailed):
-        receive(ledgers.documents, "default", Upload(key="a", body="x"), Lane.LIVE, expected_version=7)
-    with pytest.raises(PreconditionFailed):
-        ledgers.documents.delete("default", "a", expected_version=7)
-
-
 def test_forgotten_documents_are_queued_again(ledgers):
     ledgers.generation()
     ledgers.put("a", "one")
@@ -386,18 +339,6 @@ def test_a_claim_that_ran_out_before_its_worker_finished_is_taken_back(ledgers):
     for table in ("passage", "prepare_job"):
         assert ledgers.rows(f"SELECT count(*) AS n FROM {table} WHERE state = 'claimed'") == [{"n": 0}]
     assert ledgers.rows("SELECT count(*) AS n FROM claim") == [{"n": 0}]
-
-
-def test_covers_that_the_source_withdraws_are_written_again(ledgers):
-    generation = ledgers.generation()
-    ledgers.put("a", "text", covers=("given",))
-    ledgers.prepare()
-    ledgers.embed(generation)
-    ledgers.rows("UPDATE document SET described_version = 1")
-    ledgers.rows("DELETE FROM describe_job")
-    assert not ledgers.put("a", "text").changed
-    assert ledgers.rows("SELECT version, state FROM describe_job") == [{"version": 1, "state": "pending"}]
-    assert ledgers.rows("SELECT described_version FROM document") == [{"described_version": None}]
 
 
 def test_upload_to_searchable_is_counted_in_a_histogram(ledgers):

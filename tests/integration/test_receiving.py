@@ -1,17 +1,83 @@
-"""A batch of new documents is one transaction and leaves what single uploads leave."""
+"""Uploads become versions, or are unchanged, or are refused; a batch leaves what single uploads leave."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
-from pipeline.documents import Block, Event, Lane, Upload
+import pytest
+
+from pipeline.documents import Block, Event, Lane, State, Upload
+from pipeline.errors import Conflict, NotFound, PreconditionFailed
 from pipeline.receive import receive, receive_many
 
 MEANINGLESS = (
     "'id', 'document', 'tenant', 'at', 'created_at', 'updated_at', 'not_before', 'dirty_since', 'last_change_at'"
 )
 TABLES = ("document", "document_version", "prepare_job", "domain_change", "knowledge_domain", "change_counter")
+
+
+def state(ledgers, key):
+    return ledgers.documents.view("default", key).state
+
+
+def test_same_text_is_unchanged_and_makes_no_work(ledgers):
+    ledgers.generation()
+    first = ledgers.put("a", "text")
+    assert (first.version, first.changed) == (1, True)
+    again = ledgers.put("a", "text")
+    assert (again.version, again.changed) == (1, False)
+    assert ledgers.rows("SELECT count(*) AS n FROM document_version")[0]["n"] == 1
+
+
+def test_metadata_changes_update_the_row_and_embed_nothing(ledgers):
+    generation = ledgers.generation()
+    ledgers.put("a", "text", domain="x")
+    ledgers.prepare()
+    ledgers.embed(generation)
+    assert not ledgers.put("a", "text", domain="x", keywords=("ERR_1",)).changed
+    assert ledgers.rows("SELECT count(*) AS n FROM prepare_job")[0]["n"] == 0
+    assert not ledgers.put("a", "text", domain="y", keywords=("ERR_1",)).changed
+    view = ledgers.documents.view("default", "a")
+    assert (view.domain, view.keywords, view.version, view.state) == ("y", ["ERR_1"], 1, State.SEARCHABLE)
+    assert {r["domain_id"] for r in ledgers.rows("SELECT DISTINCT domain_id FROM domain_change")} == {"x", "y"}
+
+
+def test_delete_and_upload_again_goes_on_counting(ledgers):
+    ledgers.generation()
+    ledgers.put("a", "one")
+    ledgers.documents.delete("default", "a")
+    with pytest.raises(NotFound):
+        ledgers.documents.delete("default", "a")
+    again = ledgers.put("a", "one")
+    assert (again.version, again.changed) == (3, True)
+
+
+def test_preconditions_and_revisions_keep_a_late_retry_from_restoring_an_old_text(ledgers):
+    ledgers.generation()
+    ledgers.put("a", "two", revision=2)
+    with pytest.raises(Conflict, match="revision 1"):
+        ledgers.put("a", "one", revision=1)
+    assert not ledgers.put("a", "two", revision=2).changed
+    from pipeline.documents import Upload
+    from pipeline.receive import receive
+
+    with pytest.raises(PreconditionFailed):
+        receive(ledgers.documents, "default", Upload(key="a", body="x"), Lane.LIVE, expected_version=7)
+    with pytest.raises(PreconditionFailed):
+        ledgers.documents.delete("default", "a", expected_version=7)
+
+
+def test_covers_that_the_source_withdraws_are_written_again(ledgers):
+    generation = ledgers.generation()
+    ledgers.put("a", "text", covers=("given",))
+    ledgers.prepare()
+    ledgers.embed(generation)
+    ledgers.rows("UPDATE document SET described_version = 1")
+    ledgers.rows("DELETE FROM describe_job")
+    assert not ledgers.put("a", "text").changed
+    assert ledgers.rows("SELECT version, state FROM describe_job") == [{"version": 1, "state": "pending"}]
+    assert ledgers.rows("SELECT described_version FROM document") == [{"described_version": None}]
 
 
 def uploads() -> list[Upload]:
