@@ -72,7 +72,7 @@ def checked_question(request: Asked, fields: Sequence[str], limit: int, *, may_b
     for name in fields:
         text = getattr(request, name) or ""
         if len(text) > limit:
-            raise wrong(name, f"has {len(text)} characters; at most {limit} are read", limit)
+            raise wrong(name, f"has {len(text):,} characters; at most {limit:,} are allowed", limit)
         # Not cleaned as stored text is: a question is answered as it was asked, or not at all.
         if "\0" in text or any("\ud800" <= c <= "\udfff" for c in text):
             raise wrong(name, "holds a character that is none")

@@ -11,7 +11,6 @@ from api.auth import Reader
 from api.deps import Shared
 from api.schemas import LookupIn
 from pipeline.answers import LookupRequest
-from pipeline.errors import InvalidInput
 
 router = APIRouter(prefix="/v1", tags=["lookup"])
 
@@ -19,10 +18,5 @@ router = APIRouter(prefix="/v1", tags=["lookup"])
 @router.post("/lookup")
 def lookup(asked: LookupIn, caller: Reader, shared: Shared) -> dict[str, Any]:
     """How good the answer is stands in ``relevance_level`` and ``completeness_hint``, never as a score."""
-    limit = shared.settings.max_query_chars
-    if len(asked.query) > limit:
-        raise InvalidInput(
-            f"query has {len(asked.query):,} characters; at most {limit:,} are allowed", field="query", limit=limit
-        )
     request = LookupRequest(**{**asked.model_dump(), "refetch": tuple(asked.refetch)})
     return asdict(shared.parts.lookup(caller.tenant).lookup(request))

@@ -14,7 +14,6 @@ from api.auth import Reader, Writer, require_write
 from api.deps import Shared
 from api.idempotent import IdempotencyKey, once
 from api.schemas import EventIn, Request
-from pipeline.errors import InvalidInput
 from pipeline.fingerprint import digest
 from pipeline.recall_answers import RecallAnswer, RecallRequest
 from pipeline.relevance import Level
@@ -87,10 +86,6 @@ class Settled(BaseModel):
 @router.post("/recall", response_model=RecallOut)
 def recall(asked: RecallIn, caller: Reader, shared: Shared, idempotency_key: IdempotencyKey = None) -> dict[str, Any]:
     """Past episodes as text and as events with their original times; nothing is changed unless ``consume`` is set."""
-    limit = shared.settings.max_query_chars
-    if len(asked.query) > limit:
-        detail = f"query has {len(asked.query):,} characters; at most {limit:,} are allowed"
-        raise InvalidInput(detail, field="query", limit=limit)
     if asked.consume:
         require_write(caller)
 
