@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import numpy as np
 
 from pipeline.assess import assess, excerpt_places, rank
 from pipeline.content import Excerpt
@@ -18,7 +20,7 @@ from pipeline.generation import Generation
 from pipeline.generations import Jobs
 from pipeline.keyword_index import Named
 from pipeline.live import LiveDocument, Liveness, Place
-from pipeline.ports import Embedder, LegResults, QueryVector, Role, Scope, VectorStore
+from pipeline.ports import Embedder, Floats, LegResults, QueryVector, Role, Scope, VectorStore
 from pipeline.pseudo_questions import PseudoQuestion, Source, make_questions, segment_words
 from pipeline.relevance import IdentityCalibration, Thresholds
 from pipeline.terms import TermStatistics
@@ -200,7 +202,7 @@ class Calibrate:
         if documents < self.limits.documents and not pooled:
             return None
         begun = time.perf_counter()
-        evidence, encoding = self._evidence(generation, embedder, progress)
+        evidence, unrelated, encoding = self._evidence(generation, embedder, progress)
         evidence += _from_feedback(pooled)
         if min(sum(e.right for e in evidence), sum(not e.right for e in evidence)) < FOLDS * 5:
             return None
@@ -212,11 +214,13 @@ class Calibrate:
             "seconds": round(time.perf_counter() - begun - encoding, 2),
             "seconds_encoding": round(encoding, 2),
         }
-        return self.calibrations.keep(generation.id, replace(fitted, figures=figures), documents)
+        model = {**fitted.model, "unrelated": unrelated}
+        return self.calibrations.keep(generation.id, Fitted(model=model, figures=figures), documents)
 
     def _evidence(
         self, generation: Generation, embedder: Embedder, progress: Callable[[], object]
-    ) -> tuple[list[Evidence], float]:
+    ) -> tuple[list[Evidence], float | None, float]:
+        """The evidence, how near unrelated questions are in this space, and the seconds of encoding."""
         sampled = self.calibrations.sample(generation.id, self.limits.sample)
         statistics = TermStatistics.of(f"{s.title}\n{s.body}" for s in sampled)
         progress()
@@ -235,7 +239,7 @@ class Calibrate:
             corpus = self._corpus(generation, tenants[question.document])
             legs = corpus.search(question.text, vector)
             found += evidence_of(question, legs, corpus, statistics, self.limits.content_tokens)
-        return found, encoding
+        return found, median_cosine(vectors), encoding
 
     def _sparse(
         self, generation: Generation, embedder: Embedder, asked: Sequence[PseudoQuestion]
@@ -256,6 +260,13 @@ class Calibrate:
             tenant=tenant,
             candidates=self.limits.candidates,
         )
+
+
+def median_cosine(vectors: Floats) -> float | None:
+    """Of any two of these unit vectors ([n, dimension]); None for fewer than two."""
+    if len(vectors) < 2:
+        return None
+    return round(float(np.median((vectors @ vectors.T)[np.triu_indices(len(vectors), 1)])), 4)
 
 
 def _from_feedback(labels: Sequence[Label]) -> list[Evidence]:

@@ -106,7 +106,7 @@ class Lookup:
         named: Named,
     ) -> Stopped | None:
         """What the session holds already, when this question repeats another or its domain is closed."""
-        repeated = turn.repeated(text, query)
+        repeated = turn.repeated(text, query, serving.unrelated)
         if repeated and self._still_live(serving, {d.key: d.version for d in repeated}):
             return Stopped(documents=repeated)
         if not turn.may_be_closed:

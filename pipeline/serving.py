@@ -27,6 +27,8 @@ class Serving:
     generation: Generation
     spec: CollectionSpec
     calibration: Calibration
+    # The median cosine of two unrelated questions in its space, where a map was fitted for it.
+    unrelated: float | None = None
 
     @property
     def rebuilding(self) -> bool:
@@ -71,7 +73,12 @@ class ServingWatch:
         if row is None:
             raise Unavailable("no generation serves yet: no worker has started", part="generation")
         self._lexicon.refresh(row.generation.id, row.change, wait=wait)
-        return Serving(generation=row.generation, spec=row.generation.spec, calibration=self._calibration(row))
+        return Serving(
+            generation=row.generation,
+            spec=row.generation.spec,
+            calibration=self._calibration(row),
+            unrelated=(row.calibration or {}).get("unrelated"),
+        )
 
     def _calibration(self, row: ServingRow) -> Calibration:
         if self._identity:

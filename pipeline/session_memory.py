@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from pydantic import TypeAdapter
 
@@ -64,8 +64,16 @@ class Turn:
     def __init__(self, memory: ActionMemory | None = None) -> None:
         self._plain = memory
 
-    def repeated(self, text: str, query: QueryVector | None) -> tuple[SeenDocument, ...]:  # noqa: ARG002 - SessionTurn reads them
-        """What the earlier question was handed that this one repeats; empty when it repeats none."""
+    def repeated(
+        self,
+        text: str,  # noqa: ARG002 - SessionTurn reads them
+        query: QueryVector | None,  # noqa: ARG002
+        unrelated: float | None = None,  # noqa: ARG002
+    ) -> tuple[SeenDocument, ...]:
+        """What the earlier question was handed that this one repeats; empty when it repeats none.
+
+        ``unrelated``: the median cosine of unrelated questions in the serving generation, None when it is not known.
+        """
         return ()
 
     def closed(self, domains: Iterable[str]) -> tuple[SeenDocument, ...]:  # noqa: ARG002 - SessionTurn reads them
@@ -101,12 +109,15 @@ class SessionTurn(Turn):
         self.status = begun.status
         self.may_be_closed = owner.limit is DomainLimit.HARD and not self._exempt
 
-    def repeated(self, text: str, query: QueryVector | None) -> tuple[SeenDocument, ...]:
+    def repeated(
+        self, text: str, query: QueryVector | None, unrelated: float | None = None
+    ) -> tuple[SeenDocument, ...]:
         if self._owner.limit is DomainLimit.OFF or self._exempt:
             return ()
         space = query.space if query else ""
         earlier = answered_questions(self._begun, space, self._request.domain)
-        found = find_repeat(text, query.dense if query else None, earlier, self._owner.rule) if earlier else None
+        rule = self._owner.rule if unrelated is None else replace(self._owner.rule, unrelated=unrelated)
+        found = find_repeat(text, query.dense if query else None, earlier, rule) if earlier else None
         if found is None:
             return ()
         return tuple(d for d in self._owner.memory.seen(self._session) if d.key in found.documents)

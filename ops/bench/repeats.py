@@ -22,6 +22,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from pipeline.calibrate import median_cosine
 from pipeline.documents import VersionText
 from pipeline.front_matter import split_front_matter
 from pipeline.fusion import DENSE_WEIGHT, LEXICAL_WEIGHT
@@ -71,12 +72,6 @@ def encode(embedder: Embedder, texts: Sequence[str]) -> dict[str, Floats]:
     """Question → unit vector."""
     unique = sorted(set(texts))
     return {t: embedder.encode(embedder.tokenize([t], Role.QUERY)).dense[0] for t in unique}
-
-
-def unrelated(vectors: dict[str, Floats]) -> float:
-    """The median cosine of two of these questions."""
-    rows = np.array(list(vectors.values()))
-    return float(np.median((rows @ rows.T)[np.triu_indices(len(rows), 1)]))
 
 
 def table(given: Sequence[Pair], vectors: dict[str, Floats]) -> np.ndarray:
@@ -196,7 +191,7 @@ def main() -> None:
         json.dumps(
             {
                 "pairs": {str(k): int((kinds == k).sum()) for k in (REPEAT, LOOK_ALIKE, RANDOM)},
-                "median_cosine_of_all_questions": round(unrelated(vectors), 3),
+                "median_cosine_of_all_questions": round(median_cosine(np.array(list(vectors.values()))) or 0.0, 3),
                 "stopped_cross_validated": {str(level): shares(probabilities >= level, kinds) for level in levels},
                 "stopped_by_the_rule_in_use": shares(
                     np.array([probability(tuple(row)) for row in rows]) >= DEFAULT_RULE.threshold, kinds

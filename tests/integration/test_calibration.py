@@ -135,6 +135,7 @@ def test_a_corpus_fits_its_own_map_once_and_lookups_go_by_it(bench: Bench):
     assert level["coverage"] > 0.3
     row = LookupLedger(bench.ledgers.engine).serving("default")
     assert calibration_of(row.calibration, row.generation.calibration).version == number
+    assert -1.0 < row.calibration["unrelated"] < 1.0
     assert bench.calibrations.calibrated(row.generation, 40)
     assert bench.due() == []
     assert bench.stage().run(bench.active()) == []

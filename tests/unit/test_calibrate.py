@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
-from pipeline.calibrate import evidence_of
+from pipeline.calibrate import evidence_of, median_cosine
 from pipeline.content import Excerpt
 from pipeline.errors import PipelineError
 from pipeline.fitting import Evidence, fit, logistic, to_json
@@ -76,6 +77,12 @@ def test_key_terms_tell_a_document_from_the_others():
 def test_too_short_a_document_makes_no_question():
     assert make_questions([Source(document=1, title="a", body="b")], STATISTICS, segment_words, 9) == []
     assert make_questions([], STATISTICS, segment_words, 9) == []
+
+
+def test_how_near_unrelated_questions_are_is_the_median_over_all_pairs():
+    vectors = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)
+    assert median_cosine(vectors) == pytest.approx(0.6)
+    assert median_cosine(vectors[:1]) is None
 
 
 def test_each_question_is_asked_with_its_document_and_with_a_quarter_of_the_documents_gone():

@@ -9,6 +9,7 @@ from pipeline.answers import LookupRequest
 from pipeline.errors import InfrastructureDown, InvalidInput
 from pipeline.lookup import LookupLimits
 from pipeline.relevance import Level
+from pipeline.repeats import DEFAULT_RULE
 from pipeline.session_memory import SessionMemory
 from tests.fakes_lookup import World
 from tests.fakes_memory import FakeActionMemory
@@ -67,6 +68,18 @@ def test_another_question_in_the_same_domain_is_searched(desk):
     desk.ask("PAY-4031")
     other = desk.ask("PAY-5000")
     assert other.primary.key == "pay/disputes"
+
+
+def test_how_near_unrelated_questions_are_is_the_serving_generations_own(desk, monkeypatch):
+    rules = []
+    monkeypatch.setattr("pipeline.session_memory.find_repeat", lambda *given: rules.append(given[-1].unrelated))
+    desk.ask("PAY-4031")
+    desk.ask("PAY-4031 again")
+    model = {"kind": "logistic", "features": [], "mean": [], "scale": [], "weights": [], "bias": 0.0}
+    desk.world.ledger.calibration = {**model, "unrelated": 0.31}
+    desk.world.lookups = desk.world.lookup_of("default")
+    desk.ask("PAY-4031 once more")
+    assert rules == [DEFAULT_RULE.unrelated, 0.31]
 
 
 def test_a_missing_aspect_and_a_refetch_pass_the_domain_limit(desk):
