@@ -77,12 +77,12 @@ class KeptVectors:
 class MixedCorpus:
     """Documents with their passages. Searches leave out the documents that are removed, as if they never were."""
 
-    def __init__(self, uploads: Sequence[Upload], embedder: Embedder, vectors: KeptVectors) -> None:
+    def __init__(self, uploads: Sequence[Upload], embedder: Embedder, vectors: KeptVectors, rule: str = RULE) -> None:
         self.uploads = list(uploads)
         self.hits: list[Hit] = []
         self.texts: list[str] = []
         for number, upload in enumerate(self.uploads):
-            for p in passages_of(RULE, VersionText(title=upload.title, body=upload.body), embedder.tokenizer):
+            for p in passages_of(rule, VersionText(title=upload.title, body=upload.body), embedder.tokenizer):
                 place = {"ordinal": p.ordinal, "hash": p.hash, "start": p.start, "end": p.end, "headings": p.headings}
                 key = f"{number}.1.{p.ordinal}"
                 self.hits.append(Hit(key=key, document=number, version=1, domain=upload.domain, **place))
