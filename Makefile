@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PYTEST_ARGS ?=
 # On all cores, and without the packages' own tests: pip compiles everything on one. Some files are templates.
-COMPILE = -@$(BIN)/python -m compileall -qq -j 0 -x '/(tests?|testing)/' $(VENV)/lib api ops pipeline workers migrations
+COMPILE = -@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib api ops pipeline workers migrations
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run demo test test-setup lint bench faults mutations test-llm clean
