@@ -66,7 +66,8 @@ def test_a_worker_that_is_asked_to_stop_finishes_its_group(fleet):
 
 
 def test_a_frozen_worker_that_thaws_after_its_claim_is_fenced_off(make_fleet):
-    fleet = make_fleet(embed_model="fault-300")
+    # It is frozen for as long as the others take: its task's time must not be up when it thaws.
+    fleet = make_fleet(embed_model="fault-300", drain_hard_seconds=600)
     fleet.start_all()
     fleet.load(12)
     fleet.put("a", text(999, 2))

@@ -19,6 +19,8 @@ def stop(*_):
         order.write(sys.argv[1] + "\\n")
     sys.exit(0)
 signal.signal(signal.SIGTERM, stop)
+with open(sys.argv[2] + ".up", "a") as up:
+    up.write(sys.argv[1] + "\\n")
 while True:
     time.sleep(0.05)
 """

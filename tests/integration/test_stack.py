@@ -306,6 +306,9 @@ def test_a_signal_stops_workers_then_api_then_services_and_leaves_nothing(
     assert info["pid"] == running.process.pid
     assert info["docs"] == f"{info['api']}/docs"
     query(info["services"]["database_url"], "SELECT 1")
+    # Beat and Flower start when the API is ready, and a process that hears no signal yet cannot say in which order.
+    up = data_dir / "order.up"
+    eventually(lambda: up.exists() and len(up.read_text().split()) == 4, "every part listens")
     running.process.send_signal(ask)
     assert running.end() == 0, running.log.read_text()
     assert not processes_under(data_dir)
