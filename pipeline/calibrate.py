@@ -173,8 +173,8 @@ class Calibrate:
     embedder_for: Callable[[Space], Embedder | None]
     limits: CalibrationLimits = CalibrationLimits()
 
-    def run(self, active: Sequence[Generation], progress: Callable[[], object] = lambda: None) -> list[int]:
-        """Fits what is due; returns the ids of the new calibrations. ``progress`` is called between questions."""
+    def run(self, active: Sequence[Generation], more_time: Callable[[], bool] = lambda: True) -> list[int]:
+        """Fits what is due; returns the ids of the new calibrations. ``more_time`` is asked between questions."""
         known = {g.id: g for g in active}
         fitted = []
         while (job := self.jobs.take_job(JOB, self.limits.claim_seconds)) is not None:
@@ -187,13 +187,13 @@ class Calibrate:
                 self.jobs.advance_job(job["name"], job["token"], 0, {}, TRY_AGAIN_SECONDS)
                 break
             else:
-                kept = self.calibrate(generation, embedder, progress)
+                kept = self.calibrate(generation, embedder, more_time)
                 fitted += [] if kept is None else [kept]
                 self.jobs.advance_job(job["name"], job["token"], 0, {}, finished=True)
         return fitted
 
     def calibrate(
-        self, generation: Generation, embedder: Embedder, progress: Callable[[], object] = lambda: None
+        self, generation: Generation, embedder: Embedder, more_time: Callable[[], bool] = lambda: True
     ) -> int | None:
         """Fits and stores one map; None, and the one in use stays, when there are too few documents or labels."""
         documents = self.calibrations.served(generation.id)
@@ -202,7 +202,7 @@ class Calibrate:
         if documents < self.limits.documents and not pooled:
             return None
         begun = time.perf_counter()
-        evidence, unrelated, encoding = self._evidence(generation, embedder, progress)
+        evidence, unrelated, encoding = self._evidence(generation, embedder, more_time)
         evidence += _from_feedback(pooled)
         if min(sum(e.right for e in evidence), sum(not e.right for e in evidence)) < FOLDS * 5:
             return None
@@ -218,15 +218,15 @@ class Calibrate:
         return self.calibrations.keep(generation.id, Fitted(model=model, figures=figures), documents)
 
     def _evidence(
-        self, generation: Generation, embedder: Embedder, progress: Callable[[], object]
+        self, generation: Generation, embedder: Embedder, more_time: Callable[[], bool]
     ) -> tuple[list[Evidence], float | None, float]:
         """The evidence, how near unrelated questions are in this space, and the seconds of encoding."""
         sampled = self.calibrations.sample(generation.id, self.limits.sample)
         statistics = TermStatistics.of(f"{s.title}\n{s.body}" for s in sampled)
-        progress()
+        more_time()
         sources = [Source(document=s.document, title=s.title, body=s.body) for s in sampled]
         asked = make_questions(sources, statistics, segment_words, self.limits.questions)
-        progress()
+        more_time()
         begun = time.perf_counter()
         vectors = encode_texts(embedder, [a.text for a in asked], Role.QUERY)
         sparse = self._sparse(generation, embedder, asked)
@@ -234,7 +234,9 @@ class Calibrate:
         tenants = {s.document: s.tenant for s in sampled}
         found: list[Evidence] = []
         for number, question in enumerate(asked):
-            progress()
+            # What is known when the task's time is up has to do: killed, it would begin again and never end.
+            if not more_time():
+                break
             vector = QueryVector(space=generation.space.name, dense=vectors[number], sparse=sparse[number])
             corpus = self._corpus(generation, tenants[question.document])
             legs = corpus.search(question.text, vector)

@@ -86,7 +86,7 @@ def check_recall() -> None:
 def calibrate() -> None:
     """Fits what relevance means in a generation that is due; on the GPU queue, where the encoders are."""
     p = parts()
-    p.calibrate.run(p.generations.active(), progress=_live_first())
+    p.calibrate.run(p.generations.active(), more_time=_live_first())
 
 
 def _live_first() -> Callable[[], bool]:

@@ -124,7 +124,7 @@ def test_a_corpus_fits_its_own_map_once_and_lookups_go_by_it(bench: Bench):
     assert not bench.calibrations.calibrated(bench.generation, 40)
     assert bench.due() == [bench.generation.id]
     asked: list[int] = []
-    (number,) = bench.stage().run(bench.active(), progress=lambda: asked.append(1))
+    (number,) = bench.stage().run(bench.active(), more_time=lambda: asked.append(1) or True)
     assert len(asked) > 60
     stored = bench.calibrations.all()[0]
     assert (stored.id, stored.version, stored.documents, stored.in_use) == (number, 1, 60, True)
@@ -139,6 +139,16 @@ def test_a_corpus_fits_its_own_map_once_and_lookups_go_by_it(bench: Bench):
     assert bench.calibrations.calibrated(row.generation, 40)
     assert bench.due() == []
     assert bench.stage().run(bench.active()) == []
+
+
+def test_a_fit_whose_time_is_up_makes_do_with_what_it_has(bench: Bench):
+    bench.add(60)
+    assert bench.due() == [bench.generation.id]
+    questions = iter(range(80))
+    (number,) = bench.stage().run(bench.active(), more_time=lambda: next(questions, None) is not None)
+    stored = bench.calibrations.all()[0]
+    assert stored.id == number
+    assert 100 < stored.figures["labels"] <= 160
 
 
 def test_it_is_fitted_again_when_the_corpus_has_doubled(bench: Bench):
