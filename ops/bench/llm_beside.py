@@ -9,22 +9,17 @@ cuts and embeds other documents of the real corpora in this process. Reports the
 from __future__ import annotations
 
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-import httpx
 import sqlalchemy as sa
 
 from ops import processes
 from ops.bench.ingest import uploads
-from ops.bench.stage import stage
+from ops.bench.stage import scripted_llm, stage
 from ops.stack import Stack
-from ops.supervisor import stop_all
 from pipeline.breaker import Breaker
 from pipeline.documents import Lane, Upload
 from pipeline.generations import in_order
@@ -38,24 +33,6 @@ SLOW_SECONDS = 30.0
 
 
 @contextmanager
-def slow_endpoint() -> Iterator[tuple[str, httpx.Client]]:
-    """The base URL of an OpenAI-compatible server whose every answer takes its time, and a client to ask it."""
-    port_file = Path(tempfile.mkdtemp()) / "port"
-    server = subprocess.Popen([sys.executable, "-m", "tests.llm_server", str(port_file)])
-    try:
-        while not port_file.exists():
-            if server.poll() is not None:
-                raise SystemExit("the scripted endpoint did not start")
-            time.sleep(0.05)
-        url = f"http://127.0.0.1:{port_file.read_text()}"
-        control = httpx.Client(base_url=url, timeout=60)
-        control.post("/script", json={"script": [], "latency": SLOW_SECONDS})
-        yield f"{url}/v1", control
-    finally:
-        server.kill()
-
-
-@contextmanager
 def describing(stack: Stack, settings: Settings) -> Iterator[None]:
     """A worker on the LLM queue, for as long as the block runs."""
     command = next(c for c in processes.workers(settings) if c.name == "worker-llm")
@@ -66,7 +43,6 @@ def describing(stack: Stack, settings: Settings) -> Iterator[None]:
         yield
     finally:
         child.kill()
-        stop_all([child])
 
 
 def embed(parts: Parts, documents: list[Upload]) -> float:
@@ -84,7 +60,7 @@ def embed(parts: Parts, documents: list[Upload]) -> float:
 def main() -> None:
     size = int(sys.argv[1]) if len(sys.argv) > 1 else 24
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 4
-    with slow_endpoint() as (url, control), stage(llm_base_url=url, llm_model="scripted") as (stack, parts):
+    with scripted_llm(SLOW_SECONDS) as (url, control), stage(llm_base_url=url, llm_model="scripted") as (stack, parts):
         stack.settings = parts.settings
         parts.ensure_generation()
         found = uploads(size * rounds * 2, parts.limits)

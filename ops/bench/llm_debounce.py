@@ -9,17 +9,15 @@ calls in the worst five minutes.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 
 import httpx
 import sqlalchemy as sa
 
+from ops.bench.stage import scripted_llm
 from pipeline.breaker import Breaker
 from pipeline.documents import Lane, Upload
 from pipeline.receive import receive_many
@@ -68,19 +66,10 @@ def main() -> None:
     url = sys.argv[1]
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 10_000
     latency = float(sys.argv[3]) if len(sys.argv) > 3 else 0.2
-    port_file = Path(tempfile.mkdtemp()) / "port"
-    server = subprocess.Popen([sys.executable, "-m", "tests.llm_server", str(port_file)])
-    try:
-        while not port_file.exists():
-            time.sleep(0.05)
-        port = int(port_file.read_text())
-        control = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
-        control.post("/script", json={"script": [], "latency": latency})
-        given = {"llm_base_url": f"http://127.0.0.1:{port}/v1", "llm_model": "scripted", "database_pool": 24}
+    with scripted_llm(latency) as (endpoint, control):
+        given = {"llm_base_url": endpoint, "llm_model": "scripted", "database_pool": 24}
         parts = build(Settings(database_url=url, llm_calls_per_hour=10**9, llm_tokens_per_day=10**9, **given))
         storm(parts, control, count)
-    finally:
-        server.kill()
 
 
 def storm(parts: Parts, control: httpx.Client, count: int) -> None:

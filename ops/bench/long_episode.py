@@ -17,13 +17,9 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from ops.bench.stage import stage
-from pipeline.breaker import Breaker
-from pipeline.documents import Block, Event, Lane, Upload
-from pipeline.generations import in_order
-from pipeline.prepare import prepare
+from ops.bench.stage import make_searchable, stage
+from pipeline.documents import Block, Event, Upload
 from pipeline.recall_answers import RecallAnswer, RecallRequest
-from pipeline.receive import receive_many
 
 BEGAN = datetime(2026, 3, 1, 8, tzinfo=UTC)
 THINGS = ("pump", "valve", "router", "门禁", "发票", "backup", "打印机", "meeting room")
@@ -58,14 +54,10 @@ def main() -> None:
     events = int(sys.argv[1]) if len(sys.argv) > 1 else 5000
     recalls = int(sys.argv[2]) if len(sys.argv) > 2 else 100
     with stage() as (_, parts):
-        parts.ensure_generation()
         uploads = [episode("long", events), *(episode(f"s{n}", 20) for n in range(OTHERS))]
         begun = time.perf_counter()
-        list(receive_many(parts.documents, "default", uploads, Lane.BACKFILL))
-        print(f"received {events} + {OTHERS} × 20 events in {time.perf_counter() - begun:.1f} s")
-        prepare(parts.preparing, parts.generations, parts.tokenizer_for, parts.prepare_limits, lambda: True)
-        written = parts.drain(Breaker()).run(in_order(parts.generations.active()), lambda: True)
-        print(f"{written} passages searchable after {time.perf_counter() - begun:.1f} s")
+        written = make_searchable(parts, uploads)
+        print(f"{events} + {OTHERS} × 20 events: {written} passages in {time.perf_counter() - begun:.1f} s")
         memory, space = parts.recall("default"), parts.embedder.space
         first: list[float] = []
         later: list[float] = []

@@ -24,15 +24,11 @@ import sqlalchemy as sa
 
 from ops import processes
 from ops.bench.ingest import uploads
-from ops.bench.stage import stage
+from ops.bench.stage import make_searchable, stage
 from ops.stack import Stack
 from ops.supervisor import stop_all, wait_ready
 from ops.up import is_ready
-from pipeline.breaker import Breaker
-from pipeline.documents import Lane, Upload
-from pipeline.generations import in_order
-from pipeline.prepare import prepare
-from pipeline.receive import receive_many
+from pipeline.documents import Upload
 from pipeline.wiring import Parts
 
 RATE, CLIENTS = 20, 8
@@ -42,12 +38,9 @@ ELSEWHERE = ("encode", "search")
 
 def ingest(parts: Parts, documents: int) -> list[str]:
     """Makes the documents searchable in this process; returns their titles."""
-    parts.ensure_generation()
     found = uploads(documents, parts.limits)
     named = [Upload(key=str(i), title=u.title, body=u.body) for i, u in enumerate(found)]
-    list(receive_many(parts.documents, "default", named, Lane.BACKFILL))
-    prepare(parts.preparing, parts.generations, parts.tokenizer_for, parts.prepare_limits, lambda: True)
-    parts.drain(Breaker()).run(in_order(parts.generations.active()), lambda: True)
+    make_searchable(parts, named)
     return [u.title for u in named]
 
 

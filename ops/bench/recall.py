@@ -22,6 +22,7 @@ from statistics import fmean
 import numpy as np
 import yaml
 
+from pipeline.adapters.ledger.receiving import event_json
 from pipeline.documents import Upload, VersionText
 from pipeline.episode_view import view_of
 from pipeline.exact_strings import exact_strings
@@ -82,7 +83,7 @@ class Memory:
         ]
         self.dense = encoded(embedder, [p.text for _, p in self.passages], Role.PASSAGE, batch)
         self.words = [words(p.text) for _, p in self.passages]
-        self.views = [view_of([_raw(e) for e in u.events or ()]) for u in self.episodes]
+        self.views = [view_of([event_json(e) for e in u.events or ()]) for u in self.episodes]
 
     def ask(
         self, question: Question, vector: np.ndarray, *, without: str | None = None, among: frozenset[int] | None = None
@@ -124,7 +125,7 @@ class Memory:
             Candidate(document=n, version=1, score=-9.0) for n, count in said.items() if count and n not in known
         ]
         scored = {
-            c.document: c.score + bonus(question.query, [_raw(e) for e in self.episodes[c.document].events or ()])
+            c.document: c.score + bonus(question.query, [event_json(e) for e in self.episodes[c.document].events or ()])
             for c in ordered[:8]
         }
         return legs, sorted(ordered, key=lambda c: (-said[c.document], -scored.get(c.document, c.score), c.document))
@@ -224,17 +225,6 @@ def fit(memory: Memory, questions: Sequence[Question], others: Sequence[str]) ->
         "scale": [round(float(v), 5) for v in scale],
         "weights": [round(float(v), 4) for v in model.coef_[0]],
         "bias": [round(float(model.intercept_[0]), 4)],
-    }
-
-
-def _raw(event) -> dict:
-    blocks = [{"type": b.type, "text": b.text, "mime": b.mime, "ref": b.ref} for b in event.blocks]
-    return {
-        "at": event.at.isoformat(),
-        "source": event.source,
-        "user_id": event.user_id,
-        "agent_id": event.agent_id,
-        "blocks": blocks,
     }
 
 

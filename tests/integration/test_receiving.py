@@ -17,10 +17,6 @@ MEANINGLESS = (
 TABLES = ("document", "document_version", "prepare_job", "domain_change", "knowledge_domain", "change_counter")
 
 
-def state(ledgers, key):
-    return ledgers.documents.view("default", key).state
-
-
 def test_same_text_is_unchanged_and_makes_no_work(ledgers):
     ledgers.generation()
     first = ledgers.put("a", "text")
@@ -59,9 +55,6 @@ def test_preconditions_and_revisions_keep_a_late_retry_from_restoring_an_old_tex
     with pytest.raises(Conflict, match="revision 1"):
         ledgers.put("a", "one", revision=1)
     assert not ledgers.put("a", "two", revision=2).changed
-    from pipeline.documents import Upload
-    from pipeline.receive import receive
-
     with pytest.raises(PreconditionFailed):
         receive(ledgers.documents, "default", Upload(key="a", body="x"), Lane.LIVE, expected_version=7)
     with pytest.raises(PreconditionFailed):

@@ -156,7 +156,7 @@ def _check_preconditions(
 
 
 def _version_values(document: int, version: int, upload: Upload, hashes: Hashes, lane: Lane) -> dict[str, Any]:
-    events = None if upload.events is None else json.dumps([_event_json(e) for e in upload.events], ensure_ascii=False)
+    events = None if upload.events is None else json.dumps([event_json(e) for e in upload.events], ensure_ascii=False)
     return {
         "document": document,
         "version": version,
@@ -229,7 +229,8 @@ def _relabel(connection: Connection, document: int, tenant: str) -> None:
     queue_prepare_of(connection, tenant, [document], int(Lane.LIVE))
 
 
-def _event_json(event: Event) -> dict[str, Any]:
+def event_json(event: Event) -> dict[str, Any]:
+    """An event as it is stored; ``pipeline.remembered.RawEvents`` are these."""
     blocks = [{k: v for k, v in asdict(b).items() if v is not None} for b in event.blocks]
     return {
         "at": event.at.isoformat(),
