@@ -177,7 +177,8 @@ class Calibrate:
         """Fits what is due; returns the ids of the new calibrations. ``more_time`` is asked between questions."""
         known = {g.id: g for g in active}
         fitted = []
-        while (job := self.jobs.take_job(JOB, self.limits.claim_seconds)) is not None:
+        # Nothing is begun when the time is up: a fit on no question at all would be taken for a finished one.
+        while more_time() and (job := self.jobs.take_job(JOB, self.limits.claim_seconds)) is not None:
             generation = known.get(int(job["name"].removeprefix(JOB)))
             embedder = None if generation is None else self.embedder_for(generation.space)
             if generation is None:

@@ -67,6 +67,8 @@ def make_questions(
 ) -> list[PseudoQuestion]:
     """At most ``count`` questions, spread evenly over the documents; the same ones for the same corpus.
 
+    In an order of which any beginning is a fair sample: whoever runs out of time asks no more than that.
+
     ``segment`` cuts text into words. A document too short for either kind gives none.
     """
     rng = random.Random(seed)
@@ -78,6 +80,7 @@ def make_questions(
             text = make(source, statistics, segment, rng)
             if text:
                 made.append(PseudoQuestion(text=text, document=source.document))
+    rng.shuffle(made)
     return made
 
 
