@@ -18,6 +18,8 @@ EXAMINED = 4
 EXAMINED_NAMED = 8
 # Passages of one candidate that are read for the share of the question they hold.
 COVERING = 2
+# From this share of a question's weight on, a passage holds the question.
+WHOLE = 0.9
 NO_TEXT = Excerpt(text="", offset=0, first_line=1, length=0)
 
 
@@ -123,7 +125,7 @@ def assess(
             precise=at == 0 and _precise(ranked, candidate.document, relevance, thresholds),
             degraded=degraded,
         )
-        if assessed and assessed[0].level is None and not certain:
+        if assessed and assessed[0].level is None and not (certain or _holds_it_all(ranked, at, cover)):
             # The primary is the best one. Whoever is behind a best that is no answer gets no chance of its own:
             # four chances would find something for a quarter of the questions that nothing answers.
             level = None
@@ -148,6 +150,17 @@ def covering_text(candidate: Candidate, title: str, excerpt: Excerpt) -> str:
         start, end = hit.start - excerpt.offset, hit.end - excerpt.offset
         parts += [" ".join(hit.headings), excerpt.text[max(0, start) : max(0, end)]]
     return "\n".join(parts)
+
+
+def _holds_it_all(ranked: Ranked, at: int, cover: float) -> bool:
+    """Does it hold the words of the question as nothing else does?
+
+    Vectors know nothing of a rare name and may put others first. One in a hundred questions has such an answer, as
+    many find one by mistake once theirs is gone, and of a thousand that a corpus was asked not one (CMRC 2018).
+    """
+    own = ranked.ordered[at].lexical
+    others = (c.lexical or 0.0 for c in ranked.ordered if c is not ranked.ordered[at])
+    return cover >= WHOLE and own is not None and own > max(others, default=0.0)
 
 
 def _precise(ranked: Ranked, document: int, relevance: float, thresholds: Thresholds) -> bool:
