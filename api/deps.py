@@ -62,8 +62,8 @@ class Services:
     probing: Probing
 
 
-def services(request: Request) -> Services:
-    """The server's services."""
+async def services(request: Request) -> Services:
+    """The server's services. Async, since FastAPI gives anything else a turn in a thread."""
     return cast("Services", request.app.state.services)
 
 

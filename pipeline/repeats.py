@@ -20,6 +20,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -118,6 +119,9 @@ class RepeatRule:
 
 DEFAULT_RULE = RepeatRule()
 
+# Each question is compared with all that come after it in its session.
+_of_recent_questions = lru_cache(maxsize=4096)
+
 
 def is_repeat(query: str, vector: Floats | None, earlier: Iterable[Question], rule: RepeatRule = DEFAULT_RULE) -> bool:
     """Does ``query`` mean the same as one of the ``earlier`` questions?
@@ -209,7 +213,8 @@ def _ends(a: str, b: str) -> tuple[float, ...]:
     )
 
 
-def _terms(text: str) -> set[str]:
+@_of_recent_questions
+def _terms(text: str) -> frozenset[str]:
     """Content words of Latin script, without endings; pairs of Chinese characters that ask for nothing."""
     found: set[str] = set()
     for word in _WORD.findall(text):
@@ -219,7 +224,7 @@ def _terms(text: str) -> set[str]:
         elif (plain := word.strip(".-/")) not in _ASKING_EN:
             inflected = len(plain) > 4 and not any(c.isdigit() for c in plain)
             found.add(_ENDING.sub("", plain) if inflected else plain)
-    return found
+    return frozenset(found)
 
 
 def _common(first: list[str], second: list[str]) -> int:
@@ -231,22 +236,25 @@ def _common(first: list[str], second: list[str]) -> int:
     return count
 
 
-def _focus(text: str) -> set[str]:
-    return {name for name, pattern in _FOCUS.items() if pattern.search(text)}
+@_of_recent_questions
+def _focus(text: str) -> frozenset[str]:
+    return frozenset(name for name, pattern in _FOCUS.items() if pattern.search(text))
 
 
-def _codes(text: str) -> set[str]:
-    return {normalise(word) for word in _LATIN.findall(text) if _CODE.search(word)}
+@_of_recent_questions
+def _codes(text: str) -> frozenset[str]:
+    return frozenset(normalise(word) for word in _LATIN.findall(text) if _CODE.search(word))
 
 
-def _names(text: str) -> set[str]:
+@_of_recent_questions
+def _names(text: str) -> frozenset[str]:
     """Identifiers: every Latin word inside Chinese, else only those that look like a code or an acronym."""
     if _CJK.search(text):
-        return {normalise(word) for word in _LATIN.findall(text) if not word[0].isdigit()}
+        return frozenset(normalise(word) for word in _LATIN.findall(text) if not word[0].isdigit())
     return _codes(text)
 
 
-def _inside(text: str, names: set[str]) -> set[str]:
+def _inside(text: str, names: frozenset[str]) -> set[str]:
     return {name for name in names if name in text}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -55,6 +56,7 @@ def encode_headings(headings: Sequence[str]) -> str:
     return kept if len(kept.encode("utf-8")) <= MAX_HEADINGS_BYTES else json.dumps([clip(headings[0], 1000)])
 
 
+@lru_cache(maxsize=8192)
 def decode_headings(stored: str) -> tuple[str, ...]:
     """The inverse of :func:`encode_headings`."""
     return tuple(json.loads(stored))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache, partial
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from pipeline.errors import InfrastructureDown
@@ -17,21 +20,39 @@ from pipeline.errors import InfrastructureDown
 GENERATIONS_LOCK = 7_305_801
 # Held while somebody picks the documents that may be what kills workers.
 SUSPECTS_LOCK = 7_305_802
+# A connection used within this time is taken for alive: a lookup would else ask twice whether the server is there.
+TRUSTED_SECONDS = 1.0
 
 
 def make_engine(url: str, pool_size: int = 10) -> Engine:
     """Lazy: no socket before the first query. A forgotten transaction is ended by the server."""
-    return sa.create_engine(
+    engine = sa.create_engine(
         url,
         pool_size=pool_size,
         max_overflow=pool_size,
         pool_timeout=10,
-        pool_pre_ping=True,
         connect_args={
             "connect_timeout": 5,
             "options": "-c statement_timeout=60000 -c idle_in_transaction_session_timeout=60000 -c lock_timeout=30000",
         },
     )
+    sa.event.listen(engine, "checkin", _note_time)
+    sa.event.listen(engine, "checkout", partial(_check_alive, engine.dialect))
+    return engine
+
+
+def _note_time(_connection: Any, record: Any) -> None:
+    record.info["used"] = time.monotonic()
+
+
+def _check_alive(dialect: sa.Dialect, connection: Any, record: Any, _proxy: Any) -> None:
+    """Has the pool replace a connection that was lost while it lay idle. Its ``pool_pre_ping`` asks every time."""
+    if time.monotonic() - record.info.get("used", math.inf) < TRUSTED_SECONDS:
+        return
+    try:
+        dialect.do_ping(connection)
+    except dialect.loaded_dbapi.Error as error:
+        raise DisconnectionError(str(error)) from error
 
 
 class Ledger:
@@ -66,31 +87,39 @@ def _translated() -> Iterator[None]:
         raise
 
 
+@lru_cache(maxsize=1024)
+def _statement(sql: str) -> sa.TextClause:
+    # Finding its parameters takes longer than many a statement.
+    return sa.text(sql)
+
+
 def rows(connection: Connection, sql: str, **values: Any) -> list[dict[str, Any]]:
     """The result of one statement as a list of dicts."""
-    return [dict(row) for row in connection.execute(sa.text(sql), values).mappings()]
+    result = connection.execute(_statement(sql), values)
+    names = tuple(result.keys())
+    return [dict(zip(names, row, strict=True)) for row in result]
 
 
 def one(connection: Connection, sql: str, **values: Any) -> dict[str, Any] | None:
     """The first row of the result, or None."""
-    row = connection.execute(sa.text(sql), values).mappings().first()
+    row = connection.execute(_statement(sql), values).mappings().first()
     return None if row is None else dict(row)
 
 
 def run(connection: Connection, sql: str, **values: Any) -> int:
     """Runs a statement and says how many rows it touched."""
-    return int(connection.execute(sa.text(sql), values).rowcount)
+    return int(connection.execute(_statement(sql), values).rowcount)
 
 
 def run_many(connection: Connection, sql: str, values: list[Mapping[str, Any]]) -> None:
     """Runs a statement once per set of values."""
     if values:
-        connection.execute(sa.text(sql), values)
+        connection.execute(_statement(sql), values)
 
 
 def scalar(connection: Connection, sql: str, **values: Any) -> Any:
     """The first column of the first row, or None."""
-    return connection.execute(sa.text(sql), values).scalar()
+    return connection.execute(_statement(sql), values).scalar()
 
 
 def count_event(connection: Connection, name: str, amount: int = 1) -> None:
