@@ -87,7 +87,7 @@ class MixedCorpus:
                 key = f"{number}.1.{p.ordinal}"
                 self.hits.append(Hit(key=key, document=number, version=1, domain=upload.domain, **place))
                 self.texts.append(p.text)
-        self.encode = vectors
+        self.embedder, self.encode = embedder, vectors
         self._of = np.array([h.document for h in self.hits])
         self._vectors = vectors(self.texts, Role.PASSAGE)
         self._weigh()

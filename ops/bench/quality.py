@@ -208,6 +208,12 @@ def shipped_map(evidence: Sequence[Evidence], sets: Sets) -> tuple[dict, dict]:
     return held.model, figures
 
 
+def before_it_doubled(bench: Bench, count: int) -> list[Evidence]:
+    """Labels that every other document of the corpus makes when the rest is not there yet."""
+    corpus = bench.corpus
+    return Bench(MixedCorpus(corpus.uploads[::2], corpus.embedder, corpus.encode)).evidence(count)
+
+
 def load(names: Sequence[str], embedder, vectors: KeptVectors, *, kept_only: bool) -> list[Upload]:
     """``kept_only``: of the largest corpus only documents whose vectors are kept already."""
     found = []
@@ -254,6 +260,7 @@ def main() -> None:
         "ms a question, search included": round(took, 2),
         "fit": {"seconds": round(time.perf_counter() - begun, 2), **fitted.figures},
         "fitted": sets.judged_by(logistic(evidence)),
+        "fitted before the corpus doubled": sets.judged_by(logistic(before_it_doubled(bench, options.made))),
         "shipped": sets.judged_by(shipped_calibration()),
     }
     if options.write_shipped:

@@ -1,6 +1,8 @@
 """Passage size, dimension and model change over whole corpora, while somebody asks questions all the time.
 
-    python -m ops.bench.reindex [--documents 390] [--corpora tidb-zh runbooks-en] [--only dimension]
+    python -m ops.bench.reindex [--documents 390] [--corpora tidb-zh runbooks-en] [--only dimension] [--alone]
+
+``--alone``: nobody asks, so that the fill has as much of the machine as the backfill had.
 
 Real workers on services of their own. For every change one line: how long until the new generation served (or what
 held it), tokens/s of the fill against the backfill's, lookups and how many of them failed or were answered by a
@@ -57,7 +59,7 @@ class Asking:
 
     def run(self) -> None:
         lookup = self.parts.lookup("default")
-        while not self.ended.is_set():
+        while self.titles and not self.ended.is_set():
             began = time.monotonic()
             try:
                 lookup.lookup(LookupRequest(query=self.titles[len(self.seconds) % len(self.titles)]))
@@ -72,6 +74,7 @@ def main() -> None:
     arguments.add_argument("--documents", type=int, default=390)
     arguments.add_argument("--corpora", nargs="+", default=["tidb-zh", "runbooks-en"])
     arguments.add_argument("--only", default="", help="a part of one change's name")
+    arguments.add_argument("--alone", action="store_true", help="no lookups")
     given = arguments.parse_args()
     corpus(*given.corpora)
     with stage(sweep_seconds=1) as (stack, parts):
@@ -84,7 +87,8 @@ def main() -> None:
         print(f"{len(uploads)} documents of {', '.join(given.corpora)}: backfill {backfill:,.0f} tokens/s\n{HEAD}")
         for name, env in CHANGES.items():
             if given.only in name:
-                print(one_change(stack, parts, name, env, backfill, [u.title for u in uploads]), flush=True)
+                titles = [] if given.alone else [u.title for u in uploads]
+                print(one_change(stack, parts, name, env, backfill, titles), flush=True)
 
 
 def documents(parts: Parts, corpora: list[str], most: int) -> list[Upload]:
@@ -123,7 +127,7 @@ def one_change(stack: Stack, parts: Parts, name: str, env: dict[str, str], backf
     filled, speed = fill_seconds(parts, number), rate(parts, number)
     if end != "serves":
         parts.drops.drop(number)
-    steps = statistics.quantiles(asking.seconds, n=20)
+    steps = statistics.quantiles(asking.seconds, n=20) if asking.seconds else [0.0] * 19
     return (
         f"{name:24} {end:32.32} {filled:7.1f} {speed:9,.0f} {speed / backfill:8.2f} {len(asking.seconds):8,}"
         f" {asking.failed:6} {mixed:5} {steps[9] * 1000:7.1f} {steps[18] * 1000:7.1f} {encoded:8,} {holds:8,} {calls:4}"

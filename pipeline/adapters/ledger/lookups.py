@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection
-
 from pipeline.adapters.ledger.connection import Ledger, one, rows, scalar
 from pipeline.adapters.ledger.generations import generation_of
 from pipeline.content import Excerpt
@@ -19,6 +17,33 @@ from pipeline.live import LiveDocument, Liveness, Place, ServingRow
 _OVERLAP_SECONDS = 60.0
 # Documents that are counted as not yet searchable are looked for among so many; beyond that it is "at least".
 _PENDING_SCANNED = 2000
+# One round trip: at least one row comes, with what waits: articles received but not cut yet, or cut but not all
+# embedded; parked ones do not count.
+_LIVENESS = """
+WITH waiting AS (
+    SELECT count(*) AS pending FROM (
+        (SELECT document FROM prepare_job WHERE state <> 'parked' AND tenant = :tenant LIMIT :scanned)
+        UNION
+        (SELECT document FROM embedding WHERE generation = :generation
+         AND live_version IS DISTINCT FROM target_version AND parked = 0 LIMIT :scanned)) w
+    JOIN document d ON d.id = w.document
+    WHERE d.tenant = :tenant AND d.kind = :kind AND (CAST(:domain AS text) IS NULL OR d.domain = :domain)
+      AND (d.deleted_version IS NULL OR d.deleted_version < d.version)
+), live AS (
+    SELECT d.id AS document, d.key, d.domain, d.source, d.updated_at, d.when_to_retrieve, e.live_version,
+           CASE WHEN e.flipped_at > clock_timestamp() - make_interval(secs => :grace) THEN e.prev_version END
+           AS prev_version, v.title
+    FROM document d
+    JOIN embedding e ON e.generation = :generation AND e.document = d.id
+    JOIN document_version v ON v.document = d.id AND v.version = e.live_version
+    WHERE (d.id = ANY(:documents) OR (d.tenant = :tenant AND d.key = ANY(:keys)))
+      AND d.tenant = :tenant AND d.kind = :kind AND (CAST(:domain AS text) IS NULL OR d.domain = :domain)
+      AND d.metadata @> CAST(:metadata AS jsonb)
+      AND (d.deleted_version IS NULL OR d.deleted_version < d.version)
+      AND (d.consumed_version IS NULL OR d.consumed_version < d.version)
+)
+SELECT waiting.pending, live.* FROM waiting LEFT JOIN live ON true
+"""
 
 
 class LookupLedger(Ledger):
@@ -56,17 +81,7 @@ class LookupLedger(Ledger):
         with self._reading() as connection:
             found = rows(
                 connection,
-                "SELECT d.id AS document, d.key, d.domain, d.source, d.updated_at, d.when_to_retrieve, e.live_version,"
-                " CASE WHEN e.flipped_at > clock_timestamp() - make_interval(secs => :grace) THEN e.prev_version END"
-                " AS prev_version, v.title FROM document d"
-                " JOIN embedding e ON e.generation = :generation AND e.document = d.id"
-                " JOIN document_version v ON v.document = d.id AND v.version = e.live_version"
-                " WHERE (d.id = ANY(:documents) OR (d.tenant = :tenant AND d.key = ANY(:keys)))"
-                " AND d.tenant = :tenant AND d.kind = :kind"
-                " AND (CAST(:domain AS text) IS NULL OR d.domain = :domain)"
-                " AND d.metadata @> CAST(:metadata AS jsonb)"
-                " AND (d.deleted_version IS NULL OR d.deleted_version < d.version)"
-                " AND (d.consumed_version IS NULL OR d.consumed_version < d.version)",
+                _LIVENESS,
                 tenant=tenant,
                 kind=str(Kind.ARTICLE),
                 generation=generation,
@@ -75,9 +90,11 @@ class LookupLedger(Ledger):
                 domain=domain,
                 metadata=json.dumps(dict(metadata), ensure_ascii=False),
                 grace=grace,
+                scanned=_PENDING_SCANNED,
             )
-            pending = _pending(connection, tenant, generation, domain)
-        return Liveness(documents={r["document"]: LiveDocument(**r) for r in found}, pending=pending)
+        pending = [r.pop("pending") for r in found]
+        live = (LiveDocument(**r) for r in found if r["document"] is not None)
+        return Liveness(documents={each.document: each for each in live}, pending=pending[0])
 
     def excerpts(self, places: Sequence[Place]) -> dict[tuple[int, int], Excerpt]:
         """For each place the body from ``start`` on, at most ``length`` characters; missing versions are left out."""
@@ -137,24 +154,3 @@ class LookupLedger(Ledger):
                 versions=[v for _, v in versions],
             )
         return {(r["document"], r["version"]): r["body"] for r in found}
-
-
-def _pending(connection: Connection, tenant: str, generation: int, domain: str | None) -> int:
-    """Articles on their way: received but not cut yet, or cut but not all embedded; parked ones do not count."""
-    return int(
-        scalar(
-            connection,
-            "SELECT count(*) FROM ("
-            " (SELECT document FROM prepare_job WHERE state <> 'parked' AND tenant = :tenant LIMIT :scanned)"
-            " UNION (SELECT document FROM embedding WHERE generation = :generation"
-            "  AND live_version IS DISTINCT FROM target_version AND parked = 0 LIMIT :scanned)) w"
-            " JOIN document d ON d.id = w.document WHERE d.tenant = :tenant AND d.kind = :kind"
-            " AND (CAST(:domain AS text) IS NULL OR d.domain = :domain)"
-            " AND (d.deleted_version IS NULL OR d.deleted_version < d.version)",
-            tenant=tenant,
-            kind=str(Kind.ARTICLE),
-            generation=generation,
-            domain=domain,
-            scanned=_PENDING_SCANNED,
-        )
-    )
