@@ -79,7 +79,7 @@ def stages(parts: Parts) -> Mapping[str, list[float]]:
     time.sleep(2)  # rows are written off the request path
     with parts.engine.begin() as connection:
         rows = connection.execute(
-            sa.text("SELECT latency_ms FROM tool_invocation WHERE session_id LIKE 'paced-%' ORDER BY id")
+            sa.text("SELECT latency_ms FROM tool_invocation WHERE session_id LIKE 'paced-%' ORDER BY at")
         ).scalars()
         # The first ones meet cold caches in the new process.
         taken = list(rows)[20:]

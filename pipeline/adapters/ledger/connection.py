@@ -97,7 +97,7 @@ def rows(connection: Connection, sql: str, **values: Any) -> list[dict[str, Any]
     """The result of one statement as a list of dicts."""
     result = connection.execute(_statement(sql), values)
     names = tuple(result.keys())
-    return [dict(zip(names, row, strict=True)) for row in result]
+    return [dict(zip(names, row, strict=True)) for row in result.all()]
 
 
 def one(connection: Connection, sql: str, **values: Any) -> dict[str, Any] | None:
