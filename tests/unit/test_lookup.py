@@ -275,23 +275,26 @@ def test_named_document_makes_found_when_nothing_else_does():
     assert (answer.found, answer.relevance_level, answer.primary.key) == (True, Level.REFERENCE, "far")
 
 
-def test_no_second_chance_behind_a_best_that_is_no_answer(monkeypatch):
-    world = World(limits=LookupLimits(identity=True, thresholds=Thresholds(highly_relevant=0.9, reference=0.4)))
-    world.put("a", "bonsai watering winter", title="A1")
-    world.put("b", "bonsai watering moonlight", title="B1")
+def a_world_whose_first_is_no_answer(monkeypatch) -> World:
+    """Of two candidates the first is judged 0.1 and the second 0.8."""
     chances = iter([0.1, 0.8])
     monkeypatch.setattr("pipeline.relevance.IdentityCalibration.relevance", lambda *_: next(chances))
+    return World(limits=LookupLimits(identity=True, thresholds=Thresholds(highly_relevant=0.9, reference=0.4)))
+
+
+def test_no_second_chance_behind_a_best_that_is_no_answer(monkeypatch):
+    world = a_world_whose_first_is_no_answer(monkeypatch)
+    world.put("a", "bonsai watering winter", title="A1")
+    world.put("b", "bonsai watering moonlight", title="B1")
     answer = ask(world, "bonsai watering")
     assert [c["relevance"] for c in world.invocations[-1].retrieval_details["candidates"]] == [0.1, 0.8]
     assert (answer.found, answer.primary) == (False, None)
 
 
 def test_only_document_with_the_words_is_found_where_vectors_prefer_another(monkeypatch):
-    world = World(limits=LookupLimits(identity=True, thresholds=Thresholds(highly_relevant=0.9, reference=0.4)))
+    world = a_world_whose_first_is_no_answer(monkeypatch)
     world.put("near", "bonsai bonsai", title="A1")
     world.put("holds", "Of fertiliser in spring, and of a bonsai in the moonlight, and of much else.", title="B1")
-    chances = iter([0.1, 0.8])
-    monkeypatch.setattr("pipeline.relevance.IdentityCalibration.relevance", lambda *_: next(chances))
     answer = ask(world, "bonsai moonlight")
     assert [c["key"] for c in world.invocations[-1].retrieval_details["candidates"]] == ["near", "holds"]
     assert (answer.found, answer.primary.key) == (True, "holds")
